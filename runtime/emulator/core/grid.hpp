@@ -1,0 +1,56 @@
+// From PTX text to a finished launch: what driver_api/ asks of the core.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/machine.hpp"
+
+namespace mxfa::emulator {
+
+class Arena;
+
+// A PTX error: syntax, an unknown instruction form, an unresolved name.  The text starts with "line L, column C:" and quotes the line.
+struct PtxError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct ParameterInfo { std::string name; uint32_t offset = 0, size = 0, alignment = 0; };
+struct KernelInfo {
+  std::string name;
+  std::vector<ParameterInfo> parameters;
+  uint32_t parameter_bytes = 0;
+  uint32_t static_shared = 0, local_bytes = 0;
+  uint32_t max_threads = 1024;                 // .maxntid product, else 1024
+  uint32_t registers = 0;                      // .maxnreg, else derived from .maxntid/.minnctapersm: what setmaxnreg starts from
+  Dim3 required_cluster{0, 0, 0};              // .reqnctapercluster / .explicitcluster; 0 = none
+};
+
+// A loaded module: kernels and module-scope variables (already placed in the arena and initialised).
+class Module {
+ public:
+  // PTX text for this device.  `arena` holds .global and .const variables.  Throws PtxError.
+  static std::unique_ptr<Module> load(std::string_view ptx, const DeviceModel& device, Arena& arena);
+  virtual ~Module() = default;
+  virtual const KernelInfo* find_kernel(std::string_view name) const = 0;
+  virtual std::vector<std::string> kernel_names() const = 0;
+  virtual bool find_global(std::string_view name, uint64_t* address, uint64_t* bytes) const = 0;
+};
+
+struct Launch {
+  const Module* module = nullptr;
+  const KernelInfo* kernel = nullptr;
+  Dim3 grid, block, cluster;
+  uint32_t dynamic_shared = 0;
+  std::vector<uint8_t> parameters;             // parameter_bytes, laid out as the kernel's .param list
+  Schedule schedule;
+};
+
+// Runs the whole grid.  Throws Fault (with the full report as text).  A hang is a Fault with CUDA_ERROR_LAUNCH_TIMEOUT and the report.
+Counters run_grid(const Launch& launch, const DeviceModel& device, Arena& arena);
+
+}  // namespace mxfa::emulator
