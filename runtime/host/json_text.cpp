@@ -123,7 +123,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     object.members.push_back({name, walker_.line(), walker_.column(), {}});
     return true;
   }
-  bool parse_error(std::size_t position, const std::string& last_token,
+  bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     walker_.to_token();
     Walker probe = walker_;
@@ -140,7 +140,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       throw InputError(
           fmt::format("{}{}got {}, must be finite (it overflows a double)", here(), path_prefix(), word));
     }
-    if (position >= text_.size() || last_token.empty()) {
+    if (position > text_.size()) {
       walker_.to_byte(text_.size());
       throw InputError(fmt::format("{}the text ends too early: {}", here(), reason(error.what())));
     }
@@ -164,12 +164,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   // nlohmann: "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing
-  // value - ...; last read: '...'".
-  static std::string reason(std::string_view what) {
-    const size_t end_of_place = what.find(": ");
-    if (end_of_place != std::string_view::npos) what.remove_prefix(end_of_place + 2);
-    std::string text;
-    for (const char c : what) text += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
+  // value - ...; last read: '...'; expected ...".  The place is ours, and what was last read may be anything.
+  static std::string reason(std::string text) {
+    if (const size_t place = text.find(": "); place != std::string::npos) text.erase(0, place + 2);
+    const size_t read = text.find("; last read: '"), end = text.rfind('\'');
+    if (read != std::string::npos && end > read) text.erase(read, end + 1 - read);
     return text;
   }
 
