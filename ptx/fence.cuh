@@ -1,0 +1,36 @@
+// Fences: memory model scopes, proxies, and the tensor core's ordering with thread synchronisation.
+#pragma once
+#include "ptx/types.cuh"
+
+namespace mxfa::ptx {
+
+// fence.acq_rel.{cta,cluster,gpu} -- PTX ISA 9.7.13.4, "membar / fence"; sm_70 (cluster: sm_90).  Any thread.
+MXFA_DEVICE void fence_acq_rel_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+MXFA_DEVICE void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+MXFA_DEVICE void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// fence.mbarrier_init.release.cluster -- makes this thread's mbarrier_init calls visible to whoever passes
+// the barrier that follows (other threads, other CTAs, the copy engines).  PTX 8.0, sm_90.
+MXFA_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// fence.proxy.async -- orders this thread's ordinary accesses with those of the async proxy (TMA, bulk
+// copies, and the shared-memory operands of wgmma, tcgen05.mma and tcgen05.cp).  The thread that wrote must
+// call it, before it signals. PTX 8.0, sm_90.
+MXFA_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+MXFA_DEVICE void fence_proxy_async_shared_cta() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+MXFA_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// tcgen05.fence -- orders this thread's earlier (before_) or later (after_) asynchronous tcgen05 operations
+// with its synchronising operations.  Carries no data itself: it pairs with an mbarrier or a barrier.  PTX
+// ISA 9.7.16.11; PTX 8.6, sm_100a.
+MXFA_DEVICE void tcgen05_fence_before_thread_sync() {
+  asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
+}
+
+MXFA_DEVICE void tcgen05_fence_after_thread_sync() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
+
+}  // namespace mxfa::ptx

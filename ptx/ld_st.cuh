@@ -1,0 +1,100 @@
+// Loads and stores whose state space, width or cache behaviour matters.  PTX ISA 9.7.9 "ld", "ld.global.nc",
+// "st", "red". Callers: any thread.  Addresses are aligned to the access size.
+#pragma once
+#include "ptx/types.cuh"
+
+namespace mxfa::ptx {
+
+struct alignas(16) U32x4 {
+  uint32_t x, y, z, w;
+};
+
+// ld.shared / st.shared, 32 bits.
+MXFA_DEVICE uint32_t ld_shared_b32(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+MXFA_DEVICE float ld_shared_f32(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+
+MXFA_DEVICE void st_shared_b32(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" : : "r"(address), "r"(value) : "memory");
+}
+
+MXFA_DEVICE void st_shared_f32(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" : : "r"(address), "f"(value) : "memory");
+}
+
+MXFA_DEVICE void st_shared_b16(uint32_t address, uint16_t value) {
+  asm volatile("st.shared.b16 [%0], %1;" : : "r"(address), "h"(value) : "memory");
+}
+
+MXFA_DEVICE void st_shared_b8(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b8 [%0], %1;" : : "r"(address), "r"(value) : "memory");
+}
+
+// ld.shared.v4 / st.shared.v4, 16 bytes.
+MXFA_DEVICE U32x4 ld_shared_v4(uint32_t address) {
+  U32x4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+MXFA_DEVICE void st_shared_v4(uint32_t address, U32x4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+// ld.global, 32 bits.
+MXFA_DEVICE int32_t ld_global_s32(const int32_t* address) {
+  int32_t value;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+// ld.global.nc.L1::no_allocate.v4 -- data that nobody writes during the kernel and that is read once.
+MXFA_DEVICE U32x4 ld_global_nc_v4(const void* address) {
+  U32x4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
+// st.global.v4 / v2, 32 bits.
+MXFA_DEVICE void st_global_v4(void* address, U32x4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+MXFA_DEVICE void st_global_v2(void* address, uint32_t x, uint32_t y) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" : : "l"(address), "r"(x), "r"(y) : "memory");
+}
+
+MXFA_DEVICE void st_global_b32(void* address, uint32_t value) {
+  asm volatile("st.global.b32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
+}
+
+MXFA_DEVICE void st_global_f32(float* address, float value) {
+  asm volatile("st.global.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
+}
+
+// red.global.add.f32 -- relaxed at GPU scope; flushes subnormals.
+MXFA_DEVICE void red_global_add_f32(float* address, float value) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
+}
+
+}  // namespace mxfa::ptx
