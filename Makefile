@@ -1,0 +1,50 @@
+# The front door.  Each target installs what is missing (tools/setup.sh), builds and does one thing.
+#   make run  [DEVICE=gpu]     the quickstart shape file, BF16 and MXFP8, on the CPU driver as a B200 unless DEVICE says otherwise
+#   make test                  build everything, run every test that needs no GPU
+#   make bench                 speed of the CPU driver
+#   make test-gpu              the tests that need a GPU
+#   make check                 style rules; ptxas report of every kernel: no spills
+#   make format | clean
+BUILD ?= build
+DEVICE ?= emulator:b200
+CMAKE_FLAGS ?=
+
+.PHONY: build run test bench test-gpu check format clean help setup
+
+build: $(BUILD)/build.ninja
+	@cmake --build $(BUILD)
+
+setup:
+	@tools/setup.sh
+
+$(BUILD)/build.ninja: setup
+	@if [ ! -f $@ ] || [ .deps/cuda_root -nt $@ ]; then \
+	  cmake -G Ninja -S . -B $(BUILD) -DCUDA_HOME="$$(cat .deps/cuda_root)" $(CMAKE_FLAGS); fi
+
+run: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target mxfa mxfa_emulator
+	@$(BUILD)/bin/mxfa run configs/shapes/quickstart.json --device $(DEVICE) --verbose
+
+test: build
+	@ctest --test-dir $(BUILD) -L cpu --output-on-failure -j $$(nproc)
+
+bench: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target mxfa_bench_driver mxfa_emulator
+	@$(BUILD)/bin/mxfa_bench_driver
+
+test-gpu: build
+	@ctest --test-dir $(BUILD) -L gpu --output-on-failure --no-tests=error
+
+check: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target mxfa mxfa_emulator
+	@tools/check.sh $(BUILD)/bin/mxfa
+
+format:
+	@command -v clang-format >/dev/null || { echo 'missing: clang-format. Install with: sudo apt-get install -y clang-format' >&2; exit 1; }
+	@git ls-files '*.hpp' '*.cpp' '*.h' '*.cuh' | xargs clang-format -i
+
+clean:
+	@rm -rf $(BUILD)
+
+help:
+	@sed -n '2,/^BUILD/{/^#/p}' Makefile
