@@ -4,17 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mxfa/mxfa.hpp"
+
 namespace mxfa {
 
-// Something a user wrote is wrong.  The text names the place, the value and the rule, and is shown as it is;
-// the program then exits with 2.
-struct InputError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+// Something a user wrote is wrong.  The text names the place, the value and the rule, and is shown as it is.
+struct InputError : Error {
+  explicit InputError(const std::string& text) : Error(MXFA_ERROR_INVALID, text) {}
 };
 
 // Nesting that no shape file or kernel configuration needs; bounds the recursion of everything that walks a
