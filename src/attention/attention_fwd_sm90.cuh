@@ -1,0 +1,461 @@
+// BF16 attention forward for Hopper (sm_90a): O = softmax(scale * Q K^T + mask) V over jagged sequences.
+// Q [tokens, heads_q, D], K and V [tokens, heads_kv, D] bf16; O bf16; LSE float [heads_q, rows of O], natural logarithm.
+//
+// One producer warp loads tiles through TMA; every consumer warpgroup owns 64 query rows of the tile.  A consumer keeps S, P and O in
+// registers and overlaps two ways: inside a warpgroup the tensor core computes S of block n while it also runs P V of block n+1, and between
+// warpgroups named barriers order the issue so that one warpgroup's softmax runs under the other's GEMMs ("ping-pong").
+// CTAs are persistent: CTA c takes tiles c, c + gridDim.x, ... of a list the plan has ordered for load balance.
+// Blocks of keys are walked from the last to the first: the masked ones (tail, diagonal) are peeled off a branch-free bulk loop.
+#include "ptx/barrier.cuh"
+#include "ptx/bulk.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/descriptor.cuh"
+#include "ptx/elect.cuh"
+#include "ptx/fence.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/ld_st.cuh"
+#include "ptx/matrix.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/shuffle.cuh"
+#include "ptx/sreg.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
+#include "src/common/jagged.cuh"
+#include "src/common/math.cuh"
+#include "src/common/pipeline.cuh"
+#include "src/common/tables.cuh"
+#include "src/common/types.cuh"
+
+namespace mxfa {
+
+using namespace ptx;
+
+// Twin of AttentionForwardParams in runtime/host/kernel_abi.hpp.
+struct AttentionForwardParams {
+  TensorMap q, k, v, o;
+  uint64_t scales_q, scales_k, scales_v;
+  uint64_t tiles;
+  uint64_t offsets_q, offsets_k;
+  uint64_t scale_offsets_q, scale_offsets_k;
+  uint64_t lse;
+  int64_t rows_o;
+  int32_t tile_count;
+  int32_t heads_q, heads_kv;
+  int32_t scale_tiles_q, scale_tiles_k;
+  float scale_log2;
+  int32_t window_left, window_right;   // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
+  int32_t broadcast_q;
+};
+
+template <class Config>
+struct AttentionFwdSm90 {
+  static constexpr int kD = Config::head_dim;
+  static constexpr int kTileN = Config::tile_n;
+  static constexpr int kConsumers = Config::consumer_warpgroups;
+  static constexpr int kStages = Config::kv_stages;
+  static constexpr bool kRightMask = Config::right_mask;   // causal or a right window: blocks on the diagonal are masked
+  static constexpr bool kLeftMask = Config::left_mask;     // a left window
+  static constexpr int kTileM = 64 * kConsumers;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA fills it with zeros).
+  static constexpr int kPanels = (kD + 63) / 64;
+  static constexpr int kQPanel = kTileM * 128, kKvPanel = kTileN * 128;
+  static constexpr int kQBytes = kPanels * kQPanel, kKvBytes = kPanels * kKvPanel;
+  // O of a tile leaves through the buffer its Q came in, so a second one is needed to load the next Q meanwhile.
+  static constexpr int kQStages = 2;
+  static constexpr int kQOffset = 0;
+  static constexpr int kKvOffset = kQStages * kQBytes;
+  static constexpr int kBarrierOffset = kKvOffset + kStages * kKvBytes;
+  static constexpr int kQFull = kBarrierOffset, kQEmpty = kQFull + 8 * kQStages;
+  static constexpr int kKvFull = kQEmpty + 8 * kQStages, kKvEmpty = kKvFull + 8 * kStages;
+  static constexpr int kSharedBytes = kKvEmpty + 8 * kStages;
+  static_assert(kTileN % 16 == 0 && kTileN >= 64 && kTileN <= 256, "one wgmma covers the key block");
+  static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
+  static_assert(kStages >= 3, "K of the next block and V of this one are in use while the loader fills a third slot");
+  // 1024 bytes of slack align the base: dynamic shared memory starts 1024 above the window, but nothing promises that.
+  static constexpr int kAllocatedBytes = kSharedBytes + 1024;
+  static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
+
+  // One arrival a consumer warp: every warp reads all of K and V, and each waits for its own quarter of a wgmma.
+  static constexpr int kEmptyCount = 4 * kConsumers;
+  static constexpr float kMinusInfinity = -__builtin_huge_valf();
+  static constexpr float kRescaleThreshold = 8.0f;   // log2: p stays <= 256, far inside bf16 and FP32 sums
+
+  struct Tile {
+    int batch, head, q_row;          // q_row: first row of the tile in its sequence
+    int q_offset, q_length, k_offset, k_length, o_offset;
+    int n_min, n_max;                // blocks of keys with a visible key: [n_min, n_max)
+  };
+
+  MXFA_DEVICE static Tile load_tile(const AttentionForwardParams& p, int index) {
+    Tile t;
+    U32x4 entry = ld_global_nc_v4(pointer<const U32x4>(p.tiles) + index);
+    t.batch = entry.x;
+    t.head = entry.y;
+    t.q_row = entry.z * kTileM;
+    Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : t.batch);
+    Sequence k = load_sequence(pointer<const int32_t>(p.offsets_k), t.batch);
+    t.q_offset = q.first;
+    t.q_length = q.length;
+    t.k_offset = k.first;
+    t.k_length = k.length;
+    t.o_offset = p.broadcast_q ? t.batch * t.q_length : t.q_offset;
+    int shift = t.k_length - t.q_length;             // bottom-right alignment: query i sees key i + shift
+    t.n_max = (t.k_length + kTileN - 1) / kTileN;
+    t.n_min = 0;
+    if (kRightMask) {
+      int last_row = min_of(t.q_row + kTileM, t.q_length) - 1;
+      int end = last_row + shift + p.window_right + 1;       // first key no row of the tile sees
+      t.n_max = min_of(t.n_max, (max_of(end, 0) + kTileN - 1) / kTileN);
+    }
+    if (kLeftMask) t.n_min = max_of(t.q_row + shift - p.window_left, 0) / kTileN;
+    return t;
+  }
+
+  // ---- producer: one thread ---------------------------------------------------------------------------
+  MXFA_DEVICE static void produce(const AttentionForwardParams& p, uint32_t smem) {
+    PipelineState<kQStages> q_state = PipelineState<kQStages>::producer();
+    PipelineState<kStages> kv_state = PipelineState<kStages>::producer();
+    int ratio = p.heads_q / p.heads_kv;
+    auto load_kv = [&](const TensorMap& map, const Tile& t, int head, int n) {
+      uint32_t full = smem + kKvFull + 8 * kv_state.stage;
+      mbarrier_wait(smem + kKvEmpty + 8 * kv_state.stage, kv_state.phase);
+      mbarrier_arrive_expect_tx(full, kKvBytes);
+      uint32_t destination = smem + kKvOffset + kv_state.stage * kKvBytes;
+      RaggedRow row = ragged_row({t.k_offset, t.k_length}, n * kTileN);
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+        tma_load_5d(destination + panel * kKvPanel, &map, full, 64 * panel, head,
+                    row.row, row.shift, row.end);
+      kv_state.advance();
+    };
+    for (int index = blockIdx.x; index < p.tile_count; index += gridDim.x) {
+      Tile t = load_tile(p, index);
+      int head_kv = t.head / ratio;
+      auto load_q = [&] {
+        uint32_t full = smem + kQFull + 8 * q_state.stage;
+        mbarrier_wait(smem + kQEmpty + 8 * q_state.stage, q_state.phase);
+        mbarrier_arrive_expect_tx(full, kQBytes);
+        RaggedRow row = ragged_row({t.q_offset, t.q_length}, t.q_row);
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel)
+          tma_load_5d(smem + kQOffset + q_state.stage * kQBytes + panel * kQPanel, &p.q, full, 64 * panel, t.head,
+                      row.row, row.shift, row.end);
+        q_state.advance();
+      };
+      load_q();     // an empty tile takes its turn of the buffer too: O leaves through it
+      if (t.n_min >= t.n_max) continue;
+      // The consumers' order: K(last), then K(n) with V(n+1), then V(first).
+      load_kv(p.k, t, head_kv, t.n_max - 1);
+      for (int n = t.n_max - 2; n >= t.n_min; --n) {
+        load_kv(p.k, t, head_kv, n);
+        load_kv(p.v, t, head_kv, n + 1);
+      }
+      load_kv(p.v, t, head_kv, t.n_min);
+    }
+  }
+
+  // ---- consumer: one warpgroup, 64 rows -------------------------------------------------------------------
+  // Accumulator layout (PTX ISA, wgmma D fragment): register i of a thread is row 16 w + l/4 + 8 ((i>>1)&1), column 8 (i>>2) + 2 (l%4) + (i&1).
+  struct Consumer {
+    const AttentionForwardParams& p;
+    uint32_t smem;
+    int group, warp, lane;
+    PipelineState<kQStages> q_state;
+    PipelineState<kStages> kv_state;
+    float s[kTileN / 2];
+    float o[kD / 2];
+    uint32_t probability[kTileN / 4];
+    float row_max[2], row_sum[2], alpha[2];
+
+    MXFA_DEVICE void my_turn() { named_barrier_sync(1 + group, 128 * 2); }
+    MXFA_DEVICE void next_turn() { named_barrier_arrive(1 + (group + 1) % kConsumers, 128 * 2); }
+
+    MXFA_DEVICE uint32_t slot(const PipelineState<kStages>& state) const {
+      return smem + kKvOffset + state.stage * kKvBytes;
+    }
+    MXFA_DEVICE void wait_kv(const PipelineState<kStages>& state) {
+      mbarrier_wait(smem + kKvFull + 8 * state.stage, state.phase);
+    }
+    MXFA_DEVICE void release_kv(const PipelineState<kStages>& state) {
+      if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * state.stage);
+    }
+
+    MXFA_DEVICE void issue_qk(uint32_t q, uint32_t k) {
+      uint64_t a = wgmma_descriptor(q, 16, 1024, Swizzle::k128B), b = wgmma_descriptor(k, 16, 1024, Swizzle::k128B);
+#pragma unroll
+      for (int step = 0; step < kD / 16; ++step) {
+        // 16 elements = 32 bytes inside a 128-byte panel row; four steps a panel.
+        uint64_t da = descriptor_advance(a, (step / 4) * kQPanel + (step % 4) * 32);
+        uint64_t db = descriptor_advance(b, (step / 4) * kKvPanel + (step % 4) * 32);
+        wgmma_bf16_ss<0, 0>(s, da, db, step != 0);
+      }
+      wgmma_commit();
+    }
+    MXFA_DEVICE void issue_pv(uint32_t v, bool accumulate) {
+      uint64_t b = wgmma_descriptor(v, kKvPanel, 1024, Swizzle::k128B);   // panels of 64 channels, groups of 8 keys
+#pragma unroll
+      for (int step = 0; step < kTileN / 16; ++step) {
+        const uint32_t a[4] = {probability[4 * step], probability[4 * step + 1], probability[4 * step + 2],
+                               probability[4 * step + 3]};
+        wgmma_bf16_rs<1>(o, a, descriptor_advance(b, step * 16 * 128), accumulate || step != 0);
+      }
+      wgmma_commit();
+    }
+
+    // Keeps the keys of block n that the row may see; everything else becomes -inf (a select: NaN cannot pass).
+    MXFA_DEVICE void mask(const Tile& t, int n) {
+      int shift = t.k_length - t.q_length;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int row = t.q_row + 64 * group + 16 * warp + lane / 4 + 8 * half;
+        int end = t.k_length - n * kTileN, begin = 0;
+        if (kRightMask) end = min_of(end, row + shift + p.window_right + 1 - n * kTileN);
+        if (kLeftMask) begin = row + shift - p.window_left - n * kTileN;
+        int column = 2 * (lane % 4);
+        end -= column;
+        begin -= column;
+#pragma unroll
+        for (int i = 0; i < kTileN / 4; ++i) {
+          int c = 8 * (i >> 1) + (i & 1);
+          bool keep = c < end && (!kLeftMask || c >= begin);
+          float& x = s[4 * (i >> 1) + 2 * half + (i & 1)];
+          x = keep ? x : kMinusInfinity;
+        }
+      }
+    }
+
+    // s becomes p = 2^(s c - m c); row_max, row_sum, alpha are updated.  The reference point m moves only when the maximum grew by more than
+    // the threshold: any m is exact because O and row_sum share it (attention-forward digest of FA4's conditional rescale).
+    template <bool kFirst>
+    MXFA_DEVICE void softmax() {
+      float c = p.scale_log2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float m0 = s[2 * half], m1 = s[2 * half + 1];
+#pragma unroll
+        for (int i = 1; i < kTileN / 8; ++i) {
+          m0 = max_f32(m0, s[4 * i + 2 * half]);
+          m1 = max_f32(m1, s[4 * i + 2 * half + 1]);
+        }
+        float m = max_f32(m0, m1);
+        m = max_f32(m, shfl_bfly(m, 1));
+        m = max_f32(m, shfl_bfly(m, 2));
+        if (kFirst) {
+          row_max[half] = m;
+          alpha[half] = 0.0f;
+        } else {
+          float grown = (m - row_max[half]) * c;
+          bool move = grown > kRescaleThreshold;       // also when row_max is -inf; false when both are (NaN)
+          alpha[half] = move ? ex2_approx_ftz(-grown) : 1.0f;
+          row_max[half] = move ? m : row_max[half];
+        }
+        float reference = row_max[half] == kMinusInfinity ? 0.0f : -row_max[half] * c;
+        float sum0 = 0.0f, sum1 = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kTileN / 8; ++i) {
+          float& x0 = s[4 * i + 2 * half];
+          float& x1 = s[4 * i + 2 * half + 1];
+          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
+          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
+          sum0 += x0;
+          sum1 += x1;
+        }
+        row_sum[half] = kFirst ? sum0 + sum1 : fma_rn_ftz_f32(row_sum[half], alpha[half], sum0 + sum1);
+      }
+    }
+    MXFA_DEVICE void convert_p() {
+      // Columns 16 s .. 16 s + 15 of D are exactly the A fragment of k-step s.
+#pragma unroll
+      for (int i = 0; i < kTileN / 4; ++i) probability[i] = cvt_rn_bf16x2_f32(s[2 * i + 1], s[2 * i]);
+    }
+    MXFA_DEVICE void rescale() {
+      // Warp-uniform skip: with the threshold almost every block keeps its reference point.
+      if (!vote_any(alpha[0] != 1.0f || alpha[1] != 1.0f)) return;
+#pragma unroll
+      for (int i = 0; i < kD / 2; ++i) o[i] *= alpha[(i >> 1) & 1];
+    }
+
+    // One block: S(n) and P V(n+1) on the tensor core, softmax of S(n) under P V and under the other warpgroup's turn.
+    template <bool kMask>
+    MXFA_DEVICE void step(const Tile& t, uint32_t q, int n, bool accumulate) {
+      PipelineState<kStages> k_state = kv_state;
+      PipelineState<kStages> v_state = kv_state;
+      v_state.advance();
+      wait_kv(k_state);
+      my_turn();
+      wgmma_pin(s);
+      wgmma_fence();
+      issue_qk(q, slot(k_state));
+      wait_kv(v_state);
+      wgmma_pin(o);
+      issue_pv(slot(v_state), accumulate);
+      next_turn();
+      wgmma_wait<1>();
+      wgmma_pin(s);
+      release_kv(k_state);
+      if (kMask) mask(t, n);
+      softmax<false>();
+      wgmma_wait<0>();
+      wgmma_pin(o);
+      release_kv(v_state);
+      rescale();
+      convert_p();
+      kv_state = v_state;
+      kv_state.advance();
+    }
+
+    MXFA_DEVICE void store(const Tile& t, uint32_t buffer, bool empty) {
+      // This warpgroup's rows of the Q buffer are free: its last Q K^T is complete.
+      float scale[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = row_sum[half];
+        sum += shfl_bfly(sum, 1);
+        sum += shfl_bfly(sum, 2);
+        bool dead = empty || !(sum > 0.0f);
+        scale[half] = dead ? 0.0f : rcp_approx_ftz(sum);
+        int row = t.q_row + 64 * group + 16 * warp + lane / 4 + 8 * half;
+        if (p.lse != 0 && lane % 4 == 0 && row < t.q_length) {
+          float value = dead ? kMinusInfinity : (row_max[half] * p.scale_log2 + lg2_approx_ftz(sum)) * kLn2;
+          pointer<float>(p.lse)[int64_t(t.head) * p.rows_o + t.o_offset + row] = value;
+        }
+      }
+      // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (rows 0-7 | 8-15) x (columns 0-7 | 8-15).
+      int row = 64 * group + 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
+#pragma unroll
+      for (int step = 0; step < kD / 16; ++step) {
+        uint32_t r[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          float low = empty ? 0.0f : o[8 * step + 2 * j] * scale[j & 1];
+          float high = empty ? 0.0f : o[8 * step + 2 * j + 1] * scale[j & 1];
+          r[j] = cvt_rn_bf16x2_f32(high, low);
+        }
+        int chunk = (step % 4) * 2 + lane / 16;      // 16-byte chunk of the 128-byte panel row
+        uint32_t address = buffer + (step / 4) * kQPanel + row * 128 + ((chunk ^ (row & 7)) << 4);
+        stmatrix_x4(address, r[0], r[1], r[2], r[3]);
+      }
+      fence_proxy_async_shared_cta();                 // stmatrix is a generic write, the TMA store reads through the async proxy
+      named_barrier_sync(8 + group, 128);             // all 64 rows are written
+      if (warp == 0 && elect_one()) {
+        RaggedRow row = ragged_row({t.o_offset, t.q_length}, t.q_row + 64 * group);
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel)
+          tma_store_5d(&p.o, buffer + panel * kQPanel + group * (64 * 128), 64 * panel, t.head, row.row, row.shift, row.end);
+        bulk_commit_group();
+      }
+    }
+
+    // Hands the Q buffer of the tile before back to the loader.  Late enough that the O store has been read from it (no stall), early enough
+    // that the loader can fetch the next Q and K under this tile.
+    MXFA_DEVICE void release_q(int buffer) {
+      if (buffer >= 0 && warp == 0 && elect_one()) {
+        bulk_wait_group_read<0>();
+        mbarrier_arrive(smem + kQEmpty + 8 * buffer);
+      }
+    }
+
+    MXFA_DEVICE void run() {
+      // The first turn belongs to warpgroup 0: the last one hands it over before the first tile.
+      if (kConsumers > 1 && group == kConsumers - 1) next_turn();
+      int pending = -1;                                // Q buffer whose O store may still read
+      Tile next = blockIdx.x < p.tile_count ? load_tile(p, blockIdx.x) : Tile{};
+      for (int index = blockIdx.x; index < p.tile_count; index += gridDim.x) {
+        Tile t = next;
+        if (index + gridDim.x < p.tile_count) next = load_tile(p, index + gridDim.x);   // its latency hides under this tile
+        uint32_t buffer = smem + kQOffset + q_state.stage * kQBytes;
+        mbarrier_wait(smem + kQFull + 8 * q_state.stage, q_state.phase);
+        bool empty = t.n_min >= t.n_max;
+        if (!empty) {
+          uint32_t q = buffer + group * (64 * 128);
+          int n = t.n_max - 1;
+          wait_kv(kv_state);
+          my_turn();
+          wgmma_pin(s);
+          wgmma_fence();
+          issue_qk(q, slot(kv_state));
+          next_turn();
+          wgmma_wait<0>();
+          wgmma_pin(s);
+          release_kv(kv_state);
+          kv_state.advance();
+          mask(t, n);
+          softmax<true>();
+          convert_p();
+          release_q(pending);
+          // Blocks [full_low, full_high) need no mask.
+          int shift = t.k_length - t.q_length;
+          int full_high = t.k_length / kTileN;
+          if (kRightMask) full_high = min_of(full_high, max_of(t.q_row + shift + p.window_right + 1, 0) / kTileN);
+          int full_low = 0;
+          if (kLeftMask) {
+            int last_row = t.q_row + kTileM - 1;
+            full_low = (max_of(last_row + shift - p.window_left, 0) + kTileN - 1) / kTileN;
+          }
+          bool accumulate = false;
+          --n;
+          if (kRightMask)
+            for (; n >= t.n_min && n >= full_high; --n) { step<true>(t, q, n, accumulate); accumulate = true; }
+          for (; n >= max_of(t.n_min, full_low); --n) { step<false>(t, q, n, accumulate); accumulate = true; }
+          if (kLeftMask)
+            for (; n >= t.n_min; --n) { step<true>(t, q, n, accumulate); accumulate = true; }
+          // The last P V has no Q K^T beside it.
+          wait_kv(kv_state);
+          wgmma_pin(o);
+          wgmma_fence();
+          issue_pv(slot(kv_state), accumulate);
+          wgmma_wait<0>();
+          wgmma_pin(o);
+          release_kv(kv_state);
+          kv_state.advance();
+        }
+        if (empty) release_q(pending);
+        store(t, buffer, empty);
+        pending = q_state.stage;
+        q_state.advance();
+      }
+      if (kConsumers > 1 && group == 0) my_turn();     // takes the turn nobody else will
+      if (warp == 0 && elect_one()) bulk_wait_group<0>();
+    }
+  };
+
+  MXFA_DEVICE static void run(const AttentionForwardParams& p) {
+    extern __shared__ uint8_t raw[];
+    uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
+    int warp = warp_id();
+    if (warp == 0 && elect_one()) {
+      for (int i = 0; i < kQStages; ++i) {
+        mbarrier_init(smem + kQFull + 8 * i, 1);
+        mbarrier_init(smem + kQEmpty + 8 * i, kConsumers);    // one storing thread a warpgroup
+      }
+      for (int i = 0; i < kStages; ++i) {
+        mbarrier_init(smem + kKvFull + 8 * i, 1);
+        mbarrier_init(smem + kKvEmpty + 8 * i, kEmptyCount);
+      }
+      fence_mbarrier_init();                                   // visible to the async proxy, which completes transactions on them
+    }
+    cta_sync();
+    if (warp < 4) {
+      setmaxnreg_dec<Config::producer_registers>();
+      if (warp == 0 && elect_one()) {
+        prefetch_tensor_map(&p.q);
+        prefetch_tensor_map(&p.k);
+        prefetch_tensor_map(&p.v);
+        prefetch_tensor_map(&p.o);
+        produce(p, smem);
+      }
+    } else {
+      setmaxnreg_inc<Config::consumer_registers>();
+      Consumer consumer{p, smem, warp / 4 - 1, warp % 4, int(lane_id())};
+      consumer.run();
+    }
+  }
+};
+
+}  // namespace mxfa
+
+extern "C" __global__ void __launch_bounds__(mxfa::AttentionFwdSm90<Config>::kThreads, 1)
+    attention_fwd_sm90(const __grid_constant__ mxfa::AttentionForwardParams p) {
+  mxfa::AttentionFwdSm90<Config>::run(p);
+}
