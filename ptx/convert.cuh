@@ -79,6 +79,21 @@ MXFA_DEVICE float max3_f32(float a, float b, float c) {
   return d;
 }
 
+// max.bf16x2 -- per half; ignores a NaN when the other operand is a number, keeps subnormals.  PTX 7.0,
+// sm_80.
+MXFA_DEVICE uint32_t max_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
+// max.NaN.f32 with three sources -- NaN when any of them is; PTX 8.8, sm_100.
+MXFA_DEVICE float max3_nan_f32(float a, float b, float c) {
+  float d;
+  asm("max.NaN.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
+  return d;
+}
+
 // add.rm.ftz.f32 -- rounds toward minus infinity.
 MXFA_DEVICE float add_rm_ftz_f32(float a, float b) {
   float d;

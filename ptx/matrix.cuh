@@ -1,6 +1,6 @@
-// 8x8 matrices of 16-bit elements between registers and shared memory.  PTX ISA 9.7.14.5, "stmatrix"; PTX 7.8, sm_90.
-// Callers: a whole warp.  Lane l gives the address of row l%8 of matrix l/8; of matrix j a thread holds elements (l/4, 2*(l%4)) and the one
-// beside it, in register j.
+// 8x8 matrices of 16-bit elements between registers and shared memory.  PTX ISA 9.7.14.5, "stmatrix";
+// PTX 7.8, sm_90. Callers: a whole warp.  Lane l gives the address of row l%8 of matrix l/8; of matrix j a
+// thread holds elements (l/4, 2*(l%4)) and the one beside it, in register j.
 #pragma once
 #include "ptx/types.cuh"
 

@@ -18,6 +18,10 @@
 #define MXFA_REGS_64 \
   MXFA_REGS_48       \
   ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MXFA_REGS_72 MXFA_REGS_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define MXFA_REGS_80 MXFA_REGS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define MXFA_REGS_88 MXFA_REGS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define MXFA_REGS_40 MXFA_REGS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define MXFA_REGS_96                                                                 \
   MXFA_REGS_64                                                                       \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
@@ -37,3 +41,7 @@
 #define MXFA_OPS_128(C, r, i) MXFA_OPS_64(C, r, i), MXFA_OPS_64(C, r, i + 64)
 #define MXFA_OPS_48(C, r, i) MXFA_OPS_32(C, r, i), MXFA_OPS_16(C, r, i + 32)
 #define MXFA_OPS_96(C, r, i) MXFA_OPS_64(C, r, i), MXFA_OPS_32(C, r, i + 64)
+#define MXFA_OPS_40(C, r, i) MXFA_OPS_32(C, r, i), MXFA_OPS_8(C, r, i + 32)
+#define MXFA_OPS_72(C, r, i) MXFA_OPS_64(C, r, i), MXFA_OPS_8(C, r, i + 64)
+#define MXFA_OPS_80(C, r, i) MXFA_OPS_64(C, r, i), MXFA_OPS_16(C, r, i + 64)
+#define MXFA_OPS_88(C, r, i) MXFA_OPS_80(C, r, i), MXFA_OPS_8(C, r, i + 80)

@@ -56,4 +56,14 @@ MXFA_DEVICE bool vote_all(bool predicate) {
   return result != 0;
 }
 
+// vote.sync.ballot.b32 -- bit i is lane i's predicate.
+MXFA_DEVICE uint32_t vote_ballot(bool predicate) {
+  uint32_t result;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+               : "=r"(result)
+               : "r"(static_cast<uint32_t>(predicate))
+               : "memory");
+  return result;
+}
+
 }  // namespace mxfa::ptx

@@ -47,4 +47,19 @@ MXFA_TCGEN05_LD_ST(128)
 MXFA_DEVICE void tcgen05_wait_ld() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
 MXFA_DEVICE void tcgen05_wait_st() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
+// The wait for a load into `r`, and a promise to the compiler that the registers get their value here: a wait
+// alone does not keep arithmetic on them from being scheduled before it.  Emits the wait only.
+template <class T, int kCount>
+MXFA_DEVICE void tcgen05_wait_ld(T (&r)[kCount]) {
+  tcgen05_wait_ld();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if constexpr (sizeof(T) == sizeof(float) && T(0.5f) != T(0)) {
+      asm volatile("" : "+f"(r[i]) : : "memory");
+    } else {
+      asm volatile("" : "+r"(r[i]) : : "memory");
+    }
+  }
+}
+
 }  // namespace mxfa::ptx
