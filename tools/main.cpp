@@ -1,0 +1,41 @@
+// The program `mxfa`: one file a subcommand.  Results go to stdout, messages to stderr.
+// Exit codes: 0 all passed; 1 a result was wrong; 2 bad input or usage; 3 device, driver or compiler trouble;
+// 4 hazard or deadlock.
+#include <exception>
+
+#include "common.hpp"
+
+int main(int argc, char** argv) {
+  using namespace mxfa::tools;
+  CLI::App app{
+      "mxfa: jagged attention kernels for Blackwell, compiled, run and checked from shape files.\n"
+      "Exit codes: 0 all passed; 1 a result was wrong; 2 bad input or usage; 3 device, driver or compiler "
+      "trouble;\n"
+      "4 a hazard or deadlock was found.",
+      "mxfa"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "mxfa " MXFA_VERSION);
+  CommonFlags flags;
+  int exit_code = kPassed;
+  add_run(app, flags, exit_code);
+  add_explain(app, flags, exit_code);
+  add_compile(app, flags, exit_code);
+  add_info(app, flags, exit_code);
+  add_cache(app, flags, exit_code);
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::ParseError& error) {
+    // --help and --version arrive here with code 0; everything else is a usage error.
+    return app.exit(error) == 0 ? kPassed : kBadInput;
+  } catch (const mxfa::Error& error) {
+    message(error.what());
+    return error.status() == MXFA_ERROR_INVALID ? kBadInput : kDeviceTrouble;
+  } catch (const std::bad_alloc&) {
+    message("out of host memory; the shape is too large for this machine");
+    return kDeviceTrouble;
+  } catch (const std::exception& error) {
+    message(error.what());
+    return kDeviceTrouble;
+  }
+}

@@ -1,0 +1,35 @@
+// From a shape to the library's plans, as every subcommand makes them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "host/shape_file.hpp"
+#include "mxfa/mxfa.hpp"
+#include "reference/quantize.hpp"
+
+namespace mxfa::tools {
+
+// What an operand of an MXFP8 attention, or op mxfp8_quantize, is quantised to.
+struct QuantizeRequest {
+  std::string name;                               // "Q", "K", "V", or "the tensor"
+  const std::vector<int32_t>* lengths = nullptr;  // of the shape
+  int32_t heads = 0;
+  reference::BlockLayout layout = reference::BlockLayout::kAlongD;
+};
+// In the order they run; none for BF16 attention.
+std::vector<QuantizeRequest> quantize_requests(const Shape& shape);
+const char* name_of(reference::BlockLayout layout);
+
+Plan plan_quantize(const Context& context, const Shape& shape, const QuantizeRequest& request);
+Plan plan_attention(const Context& context, const Shape& shape);
+
+struct PlannedKernel {
+  std::string purpose;  // "quantize Q", "attention forward"
+  nlohmann::ordered_json description;
+};
+// Plans everything the shape runs.
+std::vector<PlannedKernel> plan_all(const Context& context, const Shape& shape);
+
+}  // namespace mxfa::tools

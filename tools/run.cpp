@@ -1,0 +1,169 @@
+// `mxfa run SHAPE...`: plan, compile, run, check, one row a shape.
+#include "run.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace mxfa::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// "12.3k", "4.56M": counts that a person compares.
+std::string short_count(double value) {
+  const char* suffix = "";
+  for (const char* next : {"k", "M", "G", "T"}) {
+    if (value < 1000) break;
+    value /= 1000;
+    suffix = next;
+  }
+  return *suffix ? fmt::format("{:.3g}{}", value, suffix) : fmt::format("{:.0f}", value);
+}
+
+std::string decibels(double value) {
+  return std::isinf(value) && value > 0 ? "exact" : fmt::format("{:.2f}", value);
+}
+
+// JSON has no infinity: an exact result has no noise to state.
+ordered_json finite_or_null(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
+
+ordered_json counters_of(const RunRow& row) {
+  return row.counters.empty() ? ordered_json() : ordered_json::parse(row.counters, nullptr, false);
+}
+
+double counter(const ordered_json& counters, const char* name) {
+  return counters.is_object() && counters.contains(name) && counters[name].is_number()
+             ? counters[name].get<double>()
+             : 0;
+}
+
+std::vector<std::string> header(bool real_device) {
+  std::vector<std::string> cells = {"shape", "op", "dtype", "device", "kernel", "JIT ms", "load ms"};
+  if (real_device) {
+    cells.insert(cells.end(), {"time ms", "rate"});
+  } else {
+    cells.insert(cells.end(), {"warp instr", "MMA"});
+  }
+  cells.insert(cells.end(), {"SQNR dB", "cosine", "max |err|", "LSE err", "vs kernel maths dB", "verdict"});
+  return cells;
+}
+
+std::vector<std::string> cells_of(const RunRow& row, const Session& session) {
+  std::vector<std::string> cells = {row.shape,
+                                    row.op,
+                                    row.dtype,
+                                    session.device_name(),
+                                    fmt::format("{} {}", row.kernel, row.arch),
+                                    row.cold ? fmt::format("{:.0f}", row.compile_ms) : "cached",
+                                    fmt::format("{:.1f}", row.load_ms)};
+  if (session.real_device()) {
+    cells.push_back(row.time_ms > 0 ? fmt::format("{:.4f}", row.time_ms) : "-");
+    cells.push_back(
+        row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "attn_fwd" ? "TFLOP/s" : "GB/s") : "-");
+  } else {
+    const ordered_json counters = counters_of(row);
+    cells.push_back(short_count(counter(counters, "warp_instructions")));
+    cells.push_back(short_count(counter(counters, "mma_instructions")));
+  }
+  if (row.has_accuracy) {
+    cells.insert(cells.end(), {decibels(row.sqnr_db), fmt::format("{:.6f}", row.cosine),
+                               fmt::format("{:.2e}", row.max_abs), fmt::format("{:.2e}", row.lse_error),
+                               decibels(row.quantized_sqnr_db)});
+  } else {
+    cells.insert(cells.end(), {"-", "-", "-", "-",
+                               row.op == "mxfp8_quantize" && row.failures.empty() ? "same bytes" : "-"});
+  }
+  cells.push_back(row.verdict());
+  return cells;
+}
+
+ordered_json json_of(const RunRow& row, const Session& session) {
+  ordered_json out = {{"shape", row.shape},
+                      {"op", row.op},
+                      {"dtype", row.dtype},
+                      {"device", session.device_name()},
+                      {"real_device", session.real_device()},
+                      {"kernel", row.kernel},
+                      {"arch", row.arch},
+                      {"jit", row.cold ? "cold" : "cached"},
+                      {"compile_ms", row.compile_ms},
+                      {"load_ms", row.load_ms}};
+  if (session.real_device()) {
+    out["time_ms"] = row.time_ms;
+    out[row.op == "attn_fwd" ? "tflops" : "gb_per_s"] = row.rate;
+  } else {
+    out["counters"] = counters_of(row);
+  }
+  if (row.has_accuracy) {
+    out["sqnr_db"] = finite_or_null(row.sqnr_db);
+    out["cosine"] = row.cosine;
+    out["max_abs_error"] = finite_or_null(row.max_abs);
+    out["lse_error"] = finite_or_null(row.lse_error);
+    out["quantized_sqnr_db"] = finite_or_null(row.quantized_sqnr_db);
+  }
+  out["verdict"] = row.verdict();
+  out["failures"] = row.failures;
+  if (!row.note.empty()) out["note"] = row.note;
+  return out;
+}
+
+int run(const std::vector<std::string>& files, const RunOptions& options, const CommonFlags& flags) {
+  const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
+  const JsonReport report(flags.json);
+  const Session session(flags);
+  // Plan everything before anything runs: a shape that is refused must not leave half a list of results.
+  std::vector<std::vector<PlannedKernel>> plans;
+  for (const Shape& shape : shapes) {
+    try {
+      plans.push_back(plan_all(session.context(), shape));
+    } catch (const Error& error) {
+      throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
+    }
+  }
+  std::vector<std::vector<std::string>> table = {header(session.real_device())};
+  ordered_json rows = ordered_json::array();
+  bool all_right = true;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    std::vector<RunRow> shape_rows = shapes[i].op == Op::attn_fwd
+                                         ? std::vector<RunRow>{run_attention(session, shapes[i], options)}
+                                         : run_quantize(session, shapes[i], options);
+    for (size_t r = 0; r < shape_rows.size(); ++r) {
+      RunRow& row = shape_rows[r];
+      describe_into(plans[i][r].description, row);  // attention comes first in its plans, quantisers in order
+      for (const std::string& failure : row.failures) message(fmt::format("{}: {}", row.shape, failure));
+      if (!row.note.empty() && !flags.quiet) message(fmt::format("{}: {}", row.shape, row.note));
+      all_right = all_right && row.failures.empty();
+      table.push_back(cells_of(row, session));
+      rows.push_back(json_of(row, session));
+    }
+  }
+  if (!report.on_stdout()) print_table(table);
+  report.write({{"command", "run"}, {"rows", rows}});
+  return all_right ? kPassed : kWrongResult;
+}
+
+}  // namespace
+
+void describe_into(const ordered_json& description, RunRow& row) {
+  row.kernel = description.value("kernel", "");
+  row.arch = description.value("arch", "");
+}
+
+void add_run(CLI::App& app, CommonFlags& flags, int& exit_code) {
+  CLI::App* command = app.add_subcommand("run", "run shape files and check the results");
+  auto files = std::make_shared<std::vector<std::string>>();
+  auto options = std::make_shared<RunOptions>();
+  command->add_option("SHAPE", *files, "shape files")->required();
+  command->add_flag("--check", options->check, "check the result even where the references take long");
+  add_common_flags(*command, flags);
+  command->callback([files, options, &flags, &exit_code] {
+    check_environment(flags);
+    exit_code = run(*files, *options, flags);
+  });
+}
+
+}  // namespace mxfa::tools

@@ -1,0 +1,90 @@
+// What `mxfa run` does with one shape, and the row it becomes.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common.hpp"
+#include "plan_shape.hpp"
+#include "reference/quantize.hpp"
+#include "reference/random.hpp"
+#include "session.hpp"
+
+namespace mxfa::tools {
+
+struct RunOptions {
+  bool check = false;  // check even where the references take long
+};
+
+struct RunRow {
+  std::string shape, op, dtype, kernel, arch;
+  bool cold = false;                   // compiled in this run
+  double compile_ms = 0, load_ms = 0;  // of the kernel named above
+  double time_ms = 0, rate = 0;  // real devices only; rate in TFLOP/s (attention) or GB/s (quantisation)
+  std::string counters;          // the CPU driver's, JSON text
+  bool checked = false;
+  double sqnr_db = 0, cosine = 0, max_abs = 0, quantized_sqnr_db = 0, lse_error = 0;
+  bool has_accuracy = false;          // the five above mean something
+  std::string note;                   // "" or why the row was not checked or not launched
+  std::vector<std::string> failures;  // sentences; empty: passed
+
+  void fail(std::string sentence) { failures.push_back(std::move(sentence)); }
+  const char* verdict() const { return !failures.empty() ? "FAIL" : checked ? "pass" : "unchecked"; }
+};
+
+// Fills kernel, architecture, where the code came from and the milliseconds.
+void describe_into(const nlohmann::ordered_json& description, RunRow& row);
+
+// Median of repeated launches in milliseconds by the device's own clock; a real device only.
+template <class Launch>
+double median_ms(const Session& session, Launch&& launch);
+
+// An MXFP8 operand on the device, made by the kernel mxfp8_quantize.
+struct DeviceOperand {
+  std::unique_ptr<DeviceBuffer> input, payload, scales_d, scales_tokens, workspace;
+  reference::QuantizedTensor result;  // fetched bytes
+  uint64_t rows = 0;
+
+  mxfa_tensor tensor(int heads, int head_dim, reference::Orientation orientation) const;
+};
+
+// Uploads bf16 values with a tail of NaN rows, runs the kernel, fetches payload and scales; guard damage and
+// bytes that differ from the reference quantiser (when `check`) become failures of the row.
+DeviceOperand quantize_on_device(const Session& session, const Shape& shape, const QuantizeRequest& request,
+                                 const std::vector<uint16_t>& values, bool check, RunRow& row);
+
+// BF16 data of the shape's distribution and seed.
+std::vector<uint16_t> make_data(const Shape& shape, reference::Operand operand, int64_t tokens, int heads);
+
+RunRow run_attention(const Session& session, const Shape& shape, const RunOptions& options);
+std::vector<RunRow> run_quantize(const Session& session, const Shape& shape, const RunOptions& options);
+
+// Rows of NaN behind every input: what lies beyond the last sequence must not matter.
+inline constexpr int64_t kTailRows = 16;
+
+template <class Launch>
+double median_ms(const Session& session, Launch&& launch) {
+  constexpr int kWarmUps = 3, kRuns = 11;  // clocks and caches settle; an odd number has a median
+  const Driver& driver = session.driver();
+  CUevent begin = nullptr, end = nullptr;
+  driver.check(driver.cuEventCreate(&begin, CU_EVENT_DEFAULT), "cuEventCreate");
+  driver.check(driver.cuEventCreate(&end, CU_EVENT_DEFAULT), "cuEventCreate");
+  std::vector<float> times;
+  for (int i = 0; i < kWarmUps + kRuns; ++i) {
+    driver.check(driver.cuEventRecord(begin, nullptr), "cuEventRecord");
+    launch();
+    driver.check(driver.cuEventRecord(end, nullptr), "cuEventRecord");
+    driver.check(driver.cuEventSynchronize(end), "running the kernel");
+    float ms = 0;
+    driver.check(driver.cuEventElapsedTime(&ms, begin, end), "cuEventElapsedTime");
+    if (i >= kWarmUps) times.push_back(ms);
+  }
+  (void)driver.cuEventDestroy_v2(begin);
+  (void)driver.cuEventDestroy_v2(end);
+  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+  return times[kRuns / 2];
+}
+
+}  // namespace mxfa::tools
