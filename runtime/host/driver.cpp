@@ -1,0 +1,195 @@
+#include "host/driver.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "host/error.hpp"
+#include "host/paths.hpp"
+
+namespace mxfa {
+namespace {
+
+constexpr char kSupported[] = "9.0a (sm_90a), 10.0a (sm_100a) and 10.3a (sm_103a)";
+
+// What this process has already initialised: cuInit reads the emulated model once, and a forked child inherits a dead driver.
+struct Process {
+  std::mutex mutex;
+  std::atomic<pid_t> initialised_in = 0;
+  bool emulator = false;
+  std::string model;
+};
+Process& process() {
+  static Process the_process;
+  return the_process;
+}
+
+void resolve(void* handle, Driver& driver) {
+  std::string missing;
+#define MXFA_DRIVER_LOAD(name)                                                          \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(handle, #name));          \
+  if (!driver.name) missing += missing.empty() ? #name : ", " #name;
+  MXFA_DRIVER_FUNCTIONS(MXFA_DRIVER_LOAD)
+#undef MXFA_DRIVER_LOAD
+  if (!missing.empty())
+    device_error("{} lacks {}; mxfa needs a driver for CUDA 12.8 or newer", driver.library, missing);
+  using Text = const char* (*)();
+  driver.mxfaEmulatorLastReport = reinterpret_cast<Text>(dlsym(handle, "mxfaEmulatorLastReport"));
+  driver.mxfaEmulatorCounters = reinterpret_cast<Text>(dlsym(handle, "mxfaEmulatorCounters"));
+  driver.loads_ptx = driver.mxfaEmulatorCounters != nullptr;
+}
+
+// Takes the first device we have kernels for.  False: there is no device at all.
+bool find_device(Driver& driver, std::string* refusal) {
+  int count = 0;
+  driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    char name[256] = "";
+    driver.check(driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
+    driver.check(driver.cuDeviceGetName(name, sizeof(name), device), "cuDeviceGetName");
+    driver.device = device;
+    const int major = driver.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    const int minor = driver.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    driver.arch = arch_of(major, minor);
+    if (!driver.arch.empty()) {
+      driver.device_name = name, driver.compute_major = major, driver.compute_minor = minor;
+      return true;
+    }
+    if (refusal->empty()) *refusal = refuse_device(name, major, minor);
+  }
+  return false;
+}
+
+void initialise(Driver& driver, const DeviceChoice& choice, bool emulator) {
+  Process& state = process();
+  const std::lock_guard lock(state.mutex);
+  if (emulator) {
+    if (state.emulator && !choice.model.empty() && state.model != choice.model)
+      device_error("device emulator:{}: this process already uses the CPU driver as \"{}\", and a driver is initialised once; use one "
+                   "model a process", choice.model, state.model.empty() ? "its default" : state.model);
+    if (!choice.model.empty()) setenv("MXFA_EMU_DEVICE", choice.model.c_str(), 1), state.model = choice.model;
+    state.emulator = true;
+  }
+  state.initialised_in = getpid();
+  driver.check(driver.cuInit(0), driver.library + ": cuInit");
+}
+
+Driver load_emulator(const DeviceChoice& choice) {
+  std::vector<std::string> candidates;
+  const char* given = std::getenv("MXFA_EMULATOR_LIBRARY");
+  if (given && *given) {
+    candidates = {given};
+  } else {
+    const std::string own = own_directory();
+    candidates = {own + "/libmxfa_emulator.so", own + "/../lib/libmxfa_emulator.so", "libmxfa_emulator.so"};
+  }
+  Driver driver;
+  std::string why;
+  void* handle = open_first(candidates, &driver.library, &why);
+  if (!handle)
+    device_error("the CPU driver libmxfa_emulator.so was not found ({}); build it, or name the file in MXFA_EMULATOR_LIBRARY", why);
+  resolve(handle, driver);
+  initialise(driver, choice, true);
+  std::string refusal;
+  if (!find_device(driver, &refusal))
+    device_error("{}", refusal.empty() ? driver.library + " offers no device" : refusal);
+  return driver;
+}
+
+// True: *driver is ready.  False: no driver or no device here, and *why says so; any other trouble is thrown.
+bool load_gpu(const DeviceChoice& choice, Driver* driver, std::string* why) {
+  void* handle = open_first({"libcuda.so.1"}, &driver->library, why);
+  if (!handle) return false;
+  resolve(handle, *driver);
+  try {
+    initialise(*driver, choice, false);
+  } catch (const Error&) {
+    const CUresult result = driver->cuInit(0);
+    // A driver package, or a stub to link against, on a machine without a GPU.
+    if (result != CUDA_ERROR_NO_DEVICE && result != CUDA_ERROR_STUB_LIBRARY) throw;
+    *why = driver->describe(result);
+    return false;
+  }
+  std::string refusal;
+  if (find_device(*driver, &refusal)) return true;
+  if (!refusal.empty()) device_error("{}", refusal);
+  *why = "libcuda.so.1 reports no device";
+  return false;
+}
+
+}  // namespace
+
+std::string arch_of(int major, int minor) {
+  if (major == 9 && minor == 0) return "sm_90a";
+  if (major == 10 && minor == 0) return "sm_100a";
+  if (major == 10 && minor == 3) return "sm_103a";
+  return {};
+}
+
+std::string refuse_device(const std::string& name, int major, int minor) {
+  return fmt::format("{} has compute capability {}.{}; mxfa has kernels for {} only. Use another GPU, or the CPU driver (--device "
+                     "emulator, MXFA_DEVICE=emulator)", name, major, minor, kSupported);
+}
+
+DeviceChoice parse_device(const char* option) {
+  const bool given = option && *option;
+  const char* variable = std::getenv("MXFA_DEVICE");
+  const std::string text = given ? option : variable && *variable ? variable : "auto";
+  if (text == "auto") return {DeviceChoice::Kind::kAuto, {}};
+  if (text == "gpu") return {DeviceChoice::Kind::kGpu, {}};
+  if (text == "emulator") return {DeviceChoice::Kind::kEmulator, {}};
+  for (const char* model : {"b200", "gb300", "h200"})
+    if (text == std::string("emulator:") + model) return {DeviceChoice::Kind::kEmulator, model};
+  invalid("{} is \"{}\"; it must be auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200",
+          given ? "device" : "MXFA_DEVICE", text);
+}
+
+Driver load_driver(const DeviceChoice& choice) {
+  refuse_after_fork();
+  if (choice.kind == DeviceChoice::Kind::kEmulator) return load_emulator(choice);
+  Driver driver;
+  std::string why;
+  if (load_gpu(choice, &driver, &why)) return driver;
+  if (choice.kind == DeviceChoice::Kind::kGpu)
+    device_error("no GPU to use: {}. The CPU driver is --device emulator", why);
+  return load_emulator(choice);
+}
+
+void refuse_after_fork() {
+  Process& state = process();
+  if (state.initialised_in != 0 && state.initialised_in != getpid())
+    device_error("this is a forked child of process {}, which had already initialised the CUDA driver, and a driver does not survive "
+                 "fork(); start a fresh process (spawn, exec), or fork before the first mxfa_create", state.initialised_in.load());
+}
+
+std::string Driver::describe(CUresult result) const {
+  const char *name = nullptr, *text = nullptr;
+  if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) return fmt::format("CUDA error {}", int(result));
+  if (cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) return name;
+  return fmt::format("{} ({})", name, text);
+}
+
+void Driver::check(CUresult result, std::string_view what) const {
+  if (result == CUDA_SUCCESS) return;
+  const char* report = mxfaEmulatorLastReport ? mxfaEmulatorLastReport() : nullptr;
+  device_error("{}: {}{}{}", what, describe(result), report && *report ? "\n" : "", report ? report : "");
+}
+
+int Driver::attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  check(cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+std::string Driver::version() const {
+  int number = 0;
+  check(cuDriverGetVersion(&number), "cuDriverGetVersion");
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+}  // namespace mxfa
