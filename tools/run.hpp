@@ -20,8 +20,8 @@ struct RunOptions {
 
 struct RunRow {
   std::string shape, op, dtype, kernel, arch;
-  bool cold = false;                   // compiled in this run
-  double compile_ms = 0, load_ms = 0;  // of the kernel named above
+  std::string jit;  // cold: compiled now; warm: from disk; reused: loaded for an earlier row
+  double compile_ms = 0, load_ms = 0;  // of the kernel named above; compile_ms is 0 unless cold
   double time_ms = 0, rate = 0;  // real devices only; rate in TFLOP/s (attention) or GB/s (quantisation)
   std::string counters;          // the CPU driver's, JSON text
   bool checked = false;
