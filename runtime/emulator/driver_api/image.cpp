@@ -1,0 +1,174 @@
+#include "driver_api/image.hpp"
+
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+
+#include "driver_api/driver.hpp"
+
+namespace mxfa::emulator::driver_api {
+namespace {
+
+// ---- PTX text -----------------------------------------------------------------------------------------
+// The text from `at` on, without white space and comments.
+std::string_view skip_blanks(std::string_view text) {
+  while (!text.empty()) {
+    if (std::isspace(static_cast<unsigned char>(text[0]))) {
+      text.remove_prefix(1);
+    } else if (text.starts_with("//")) {
+      text.remove_prefix(std::min(text.find('\n'), text.size()));
+    } else if (text.starts_with("/*")) {
+      const size_t end = text.find("*/", 2);
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 2);
+    } else {
+      break;
+    }
+  }
+  return text;
+}
+
+std::string_view word(std::string_view& text) {
+  text = skip_blanks(text);
+  size_t length = 0;
+  while (length < text.size() && !std::isspace(static_cast<unsigned char>(text[length])) && text[length] != ',') ++length;
+  const std::string_view result = text.substr(0, length);
+  text.remove_prefix(length);
+  return result;
+}
+
+struct PtxHeader {
+  std::string version;      // empty: the text is no PTX
+  std::string target;       // the first word after .target
+};
+
+// .version and .target are the first two directives (PTX ISA, "PTX Module Directives").
+PtxHeader read_header(std::string_view text) {
+  PtxHeader header;
+  if (word(text) != ".version") return header;
+  header.version = word(text);
+  if (word(text) == ".target") header.target = word(text);
+  return header;
+}
+
+PtxTarget parse_target(const std::string& text) {
+  PtxTarget target;
+  if (!text.starts_with("sm_")) return target;
+  char* end = nullptr;
+  target.number = static_cast<int>(std::strtol(text.c_str() + 3, &end, 10));
+  target.suffix = *end;
+  if ((*end && end[1]) || (*end && *end != 'a' && *end != 'f')) target.number = 0;
+  return target;
+}
+
+constexpr int kNewestPtx = 9;   // major version; PTX 9.x belongs to CUDA 13
+
+void check_header(const PtxHeader& header, const DeviceModel& device) {
+  if (header.version.empty()) {
+    refuse(CUDA_ERROR_INVALID_IMAGE, "the image is neither PTX text (which starts with .version) nor a fatbin nor ELF");
+  }
+  if (std::atoi(header.version.c_str()) > kNewestPtx) {
+    refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, ".version {} is newer than {}.x", header.version, kNewestPtx);
+  }
+  const PtxTarget target = parse_target(header.target);
+  if (target.number == 0) {
+    refuse(CUDA_ERROR_INVALID_PTX, "the PTX has no \".target sm_N\" after .version (found \"{}\")", header.target);
+  }
+  if (!runs_on(target, device)) {
+    refuse(CUDA_ERROR_INVALID_PTX,
+           "PTX for {} does not run on {} (compute capability {}.{}): plain targets run on the same and newer devices, 'f' targets "
+           "in their family, 'a' targets on that device alone; choose the device with MXFA_EMU_DEVICE or compile for sm_{}{}{}",
+           header.target, device.name, device.major, device.minor, device.major, device.minor, device.major >= 9 ? "a" : "");
+  }
+}
+
+// ---- fatbin: a header and entries, layout as written by fatbinary of CUDA 13.0 -----------------------------
+struct FatbinWrapper { uint32_t magic, version; const void* data; void* file_name; };
+struct FatbinHeader { uint32_t magic; uint16_t version, header_bytes; uint64_t bytes; };
+struct FatbinEntry {
+  uint16_t kind, version;
+  uint32_t header_bytes;
+  uint64_t bytes;                       // up to the next entry
+  uint32_t compressed_bytes, options_offset, code_version, architecture, unused[2];
+  uint64_t flags;
+  uint64_t unused2, uncompressed_bytes;
+};
+static_assert(sizeof(FatbinEntry) == 64);
+constexpr uint32_t kWrapperMagic = 0x466243b1, kFatbinMagic = 0xba55ed50;
+constexpr uint16_t kKindPtx = 1;
+constexpr uint64_t kLz4 = 0x2000, kZstd = 0x8000;
+
+std::string ptx_of_fatbin(const uint8_t* data, const DeviceModel& device) {
+  FatbinHeader header;
+  std::memcpy(&header, data, sizeof header);
+  if (header.magic != kFatbinMagic || header.version != 1) {
+    refuse(CUDA_ERROR_INVALID_IMAGE, "the fatbin has magic {:#x} and version {}, not {:#x} and 1", header.magic, header.version,
+           kFatbinMagic);
+  }
+  std::string best, seen;
+  int best_number = 0;
+  bool compressed = false;
+  for (const uint8_t *at = data + header.header_bytes, *end = at + header.bytes; at + sizeof(FatbinEntry) <= end;) {
+    FatbinEntry entry;
+    std::memcpy(&entry, at, sizeof entry);
+    if (entry.header_bytes < sizeof entry || entry.bytes > static_cast<uint64_t>(end - at) - entry.header_bytes) {
+      refuse(CUDA_ERROR_INVALID_IMAGE, "an entry of the fatbin reaches beyond its end");
+    }
+    const char* payload = reinterpret_cast<const char*>(at + entry.header_bytes);
+    const bool ptx = entry.kind == kKindPtx;
+    const bool packed = entry.flags & (kLz4 | kZstd);
+    seen += fmt::format("{}{} for sm_{}{}", seen.empty() ? "" : ", ", ptx ? "PTX" : "machine code", entry.architecture,
+                        !packed ? "" : entry.flags & kLz4 ? " compressed with LZ4" : " compressed with zstd");
+    if (ptx && packed) compressed = true;
+    if (ptx && !packed) {
+      const std::string text(payload, strnlen(payload, entry.bytes));
+      const PtxTarget target = parse_target(read_header(text).target);
+      if (target.number > best_number && runs_on(target, device)) {
+        best = text;
+        best_number = target.number;
+      }
+    }
+    at += entry.header_bytes + entry.bytes;
+  }
+  if (best_number == 0) {
+    refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, "the fatbin holds {}; {} needs {}PTX it can run: build with -arch=compute_{}{}a -no-compress",
+           seen.empty() ? "nothing" : seen, device.name, compressed ? "uncompressed " : "", device.major, device.minor);
+  }
+  return best;
+}
+
+}  // namespace
+
+bool runs_on(const PtxTarget& target, const DeviceModel& device) {
+  const int number = device.major * 10 + device.minor;
+  if (target.number <= 0) return false;
+  if (target.suffix == 'a') return target.number == number;
+  if (target.suffix == 'f') return target.number / 10 == device.major && target.number <= number;
+  return target.number <= number;
+}
+
+std::string ptx_of_image(const void* image, const DeviceModel& device) {
+  uint32_t magic = 0;
+  // A text may be shorter than the four bytes of a magic number: strncpy-like reading stops at its NUL.
+  for (int i = 0; i < 4; ++i) {
+    const uint8_t byte = static_cast<const uint8_t*>(image)[i];
+    magic |= static_cast<uint32_t>(byte) << (8 * i);
+    if (byte == 0) break;
+  }
+  if (magic == kWrapperMagic) {
+    FatbinWrapper wrapper;
+    std::memcpy(&wrapper, image, sizeof wrapper);
+    require(wrapper.data, "the data pointer of the fatbin wrapper");
+    return ptx_of_fatbin(static_cast<const uint8_t*>(wrapper.data), device);
+  }
+  if (magic == kFatbinMagic) return ptx_of_fatbin(static_cast<const uint8_t*>(image), device);
+  if (magic == 0x464c457f) {   // "\x7f" "ELF"
+    refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
+           "the image is a cubin (ELF machine code); the CPU driver runs PTX: load the PTX text, or build with -arch=compute_{}{}a",
+           device.major, device.minor);
+  }
+  std::string text = static_cast<const char*>(image);
+  check_header(read_header(text), device);
+  return text;
+}
+
+}  // namespace mxfa::emulator::driver_api

@@ -1,0 +1,218 @@
+// cuModule*.
+#include "driver_api/module.hpp"
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "driver_api/image.hpp"
+
+namespace mxfa::emulator::driver_api {
+
+void JitLogs::Buffer::put(const std::string& message) const {
+  if (!text || bytes == 0) {
+    if (written) *written = nullptr;
+    return;
+  }
+  const size_t count = std::min(bytes - 1, message.size());
+  std::memcpy(text, message.data(), count);
+  text[count] = 0;
+  if (written) *written = reinterpret_cast<void*>(count ? count + 1 : 0);
+}
+
+JitLogs read_jit_options(unsigned count, CUjit_option* options, void** values) {
+  JitLogs logs;
+  if (count) {
+    require(options, "options");
+    require(values, "optionValues");
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    switch (options[i]) {
+      case CU_JIT_INFO_LOG_BUFFER: logs.info.text = static_cast<char*>(values[i]); break;
+      case CU_JIT_ERROR_LOG_BUFFER: logs.error.text = static_cast<char*>(values[i]); break;
+      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        logs.info.bytes = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
+        logs.info.written = &values[i];
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        logs.error.bytes = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
+        logs.error.written = &values[i];
+        break;
+      default:   // the others steer code generation, and no code is generated
+        if (static_cast<unsigned>(options[i]) >= CU_JIT_NUM_OPTIONS) {
+          refuse(CUDA_ERROR_INVALID_VALUE, "options[{}] is {}, no CUjit_option of CUDA 13.0", i, static_cast<int>(options[i]));
+        }
+    }
+  }
+  return logs;
+}
+
+namespace {
+
+std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context) {
+  Driver& state = driver();
+  auto module = std::make_unique<LoadedModule>();
+  module->context = context;
+  try {
+    module->code = Module::load(ptx, state.device.model, *state.arena);
+  } catch (const PtxError& error) {
+    refuse(CUDA_ERROR_INVALID_PTX, "{}", error.what());
+  }
+  for (const std::string& name : module->code->kernel_names()) {
+    auto function = std::make_unique<Function>();
+    function->module = module.get();
+    function->kernel = module->code->find_kernel(name);
+    const int plain = static_cast<int>(state.device.model.attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK]);
+    function->max_dynamic_shared = std::max(0, plain - static_cast<int>(function->kernel->static_shared));
+    state.functions.insert(function.get());
+    module->functions[name] = std::move(function);
+  }
+  return module;
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedModule> load_image(const void* image, Context* context, const JitLogs& logs) {
+  require(image, "image");
+  try {
+    auto module = load_ptx(ptx_of_image(image, driver().device.model), context);
+    logs.info.put("");
+    logs.error.put("");
+    return module;
+  } catch (const Refusal& refusal) {
+    logs.error.put(refusal.text);
+    throw;
+  }
+}
+
+std::unique_ptr<LoadedModule> load_file(const char* path, Context* context, const JitLogs& logs) {
+  require(path, "the file name");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(CUDA_ERROR_FILE_NOT_FOUND, "{} cannot be opened", path);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  bytes.push_back(0);
+  return load_image(bytes.data(), context, logs);
+}
+
+void forget_functions(LoadedModule& module) {
+  for (auto& [name, function] : module.functions) driver().functions.erase(function.get());
+}
+
+Function& find_function(LoadedModule& module, const char* name) {
+  require(name, "name");
+  const auto found = module.functions.find(std::string_view(name));
+  if (found != module.functions.end()) return *found->second;
+  std::string names;
+  for (const auto& [known, function] : module.functions) names += (names.empty() ? "" : ", ") + known;
+  refuse(CUDA_ERROR_NOT_FOUND, "there is no kernel \"{}\"; the module has {}", name, names.empty() ? "none" : names);
+}
+
+void find_global(LoadedModule& module, const char* name, CUdeviceptr* address, size_t* bytes) {
+  require(name, "name");
+  if (!address && !bytes) refuse(CUDA_ERROR_INVALID_VALUE, "both dptr and bytes are null");
+  uint64_t at = 0, size = 0;
+  if (!module.code->find_global(name, &at, &size)) {
+    refuse(CUDA_ERROR_NOT_FOUND, "there is no .global or .const variable \"{}\" in the module", name);
+  }
+  if (address) *address = at;
+  if (bytes) *bytes = size;
+}
+
+}  // namespace mxfa::emulator::driver_api
+
+using namespace mxfa::emulator::driver_api;
+
+namespace {
+
+void publish(CUmodule* out, std::unique_ptr<LoadedModule> module) {
+  *out = reinterpret_cast<CUmodule>(module.get());
+  driver().modules[module.get()] = std::move(module);
+}
+
+}  // namespace
+
+CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, CUjit_option* options, void** values) {
+  return api(__func__, [&] {
+    Context& context = require_context();
+    require(out, "module");
+    publish(out, load_image(image, &context, read_jit_options(count, options, values)));
+  });
+}
+
+CUresult cuModuleLoadData(CUmodule* out, const void* image) {
+  return api(__func__, [&] {
+    Context& context = require_context();
+    require(out, "module");
+    publish(out, load_image(image, &context, {}));
+  });
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* out, const void* image) {
+  return api(__func__, [&] {
+    Context& context = require_context();
+    require(out, "module");
+    publish(out, load_image(image, &context, {}));
+  });
+}
+
+CUresult cuModuleLoad(CUmodule* out, const char* path) {
+  return api(__func__, [&] {
+    Context& context = require_context();
+    require(out, "module");
+    publish(out, load_file(path, &context, {}));
+  });
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+  return api(__func__, [&] {
+    require_context();
+    const auto found = driver().modules.find(handle);
+    if (found == driver().modules.end()) refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
+    forget_functions(*found->second);
+    driver().modules.erase(found);
+  });
+}
+
+CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
+  return api(__func__, [&] {
+    require_context();
+    require(out, "hfunc");
+    *out = reinterpret_cast<CUfunction>(&find_function(require_module(module), name));
+  });
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
+  return api(__func__, [&] {
+    require_context();
+    find_global(require_module(module), name, address, bytes);
+  });
+}
+
+CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule module) {
+  return api(__func__, [&] {
+    require_context();
+    require(count, "count");
+    *count = static_cast<unsigned>(require_module(module).functions.size());
+  });
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule module) {
+  return api(__func__, [&] {
+    require_context();
+    require(functions, "functions");
+    unsigned index = 0;
+    for (const auto& [name, function] : require_module(module).functions) {
+      if (index == count) break;
+      functions[index++] = reinterpret_cast<CUfunction>(function.get());
+    }
+  });
+}
+
+// A module is lowered completely when it is loaded.
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  return api(__func__, [&] {
+    require_initialized();
+    require(mode, "mode");
+    *mode = CU_MODULE_EAGER_LOADING;
+  });
+}
