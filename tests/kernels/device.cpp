@@ -1,0 +1,80 @@
+// Device memory through the runtime's own driver table, so that the same tests run on a GPU.
+#include "kernels/device.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "support/catch.hpp"
+
+namespace mxfa::test {
+
+Device& Device::instance() {
+  static Device device;
+  return device;
+}
+
+Device::Device() {
+  setenv("MXFA_EMULATOR_LIBRARY", MXFA_EMULATOR_LIBRARY, 0);
+  const char* chosen = std::getenv("MXFA_TEST_DEVICE");
+  const std::string device = chosen ? chosen : "emulator:b200";
+  // Beside the build, so that a test run neither reads nor fills the user's cache.
+  const auto cache = std::filesystem::path(MXFA_EMULATOR_LIBRARY).parent_path() / "test_kernel_cache";
+  context_ = std::make_unique<Context>(device.c_str(), cache.c_str());
+  driver_ = load_driver(parse_device(device.c_str()));
+  CUcontext primary = nullptr;
+  driver_.check(driver_.cuDevicePrimaryCtxRetain(&primary, driver_.device), "cuDevicePrimaryCtxRetain");
+  driver_.check(driver_.cuCtxPushCurrent_v2(primary), "cuCtxPushCurrent");
+  driver_.check(driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
+void Device::synchronize() const { driver_.check(driver_.cuStreamSynchronize(stream_), "kernel"); }
+
+Buffer::Buffer(size_t bytes, uint8_t fill) : bytes_(bytes) {
+  const Driver& driver = Device::instance().driver();
+  driver.check(driver.cuMemAlloc_v2(&address_, bytes + 2 * kGuard), "cuMemAlloc");
+  driver.check(driver.cuMemsetD8_v2(address_, kGuardByte, bytes + 2 * kGuard), "cuMemsetD8");
+  if (bytes > 0 && fill != kGuardByte)
+    driver.check(driver.cuMemsetD8_v2(address_ + kGuard, fill, bytes), "cuMemsetD8");
+}
+
+Buffer::~Buffer() {
+  CHECK(guards_intact());
+  Device::instance().driver().cuMemFree_v2(address_);
+}
+
+void Buffer::write(size_t first_byte, const void* source, size_t bytes) {
+  if (bytes == 0) return;
+  const Driver& driver = Device::instance().driver();
+  driver.check(driver.cuMemcpyHtoD_v2(address_ + kGuard + first_byte, source, bytes), "cuMemcpyHtoD");
+}
+
+void Buffer::read(ptrdiff_t first_byte, void* target, size_t bytes) const {
+  if (bytes == 0) return;
+  const Driver& driver = Device::instance().driver();
+  driver.check(driver.cuMemcpyDtoH_v2(target, address_ + kGuard + first_byte, bytes), "cuMemcpyDtoH");
+}
+
+bool Buffer::guards_intact() const {
+  std::vector<uint8_t> guards(2 * kGuard);
+  read(-static_cast<ptrdiff_t>(kGuard), guards.data(), kGuard);
+  read(static_cast<ptrdiff_t>(bytes_), guards.data() + kGuard, kGuard);
+  return std::all_of(guards.begin(), guards.end(), [](uint8_t byte) { return byte == kGuardByte; });
+}
+
+std::unique_ptr<Buffer> prepared_workspace(const Plan& plan) {
+  auto workspace = std::make_unique<Buffer>(plan.workspace());
+  plan.prepare(workspace->data(), Device::instance().stream());
+  return workspace;
+}
+
+Schedule::Schedule(const std::string& value) { setenv("MXFA_EMU_SCHEDULE", value.c_str(), 1); }
+Schedule::~Schedule() { unsetenv("MXFA_EMU_SCHEDULE"); }
+
+std::vector<std::string> schedules(int random_count) {
+  std::vector<std::string> names{"functional", "lazy"};
+  for (int seed = 1; seed <= random_count; ++seed) names.push_back("random:" + std::to_string(seed));
+  return names;
+}
+
+}  // namespace mxfa::test

@@ -1,0 +1,84 @@
+// The device under test and its memory.  One device a process: MXFA_TEST_DEVICE, else the CPU driver as a
+// B200.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/driver.hpp"
+#include "mxfa/mxfa.hpp"
+
+namespace mxfa::test {
+
+class Device {
+ public:
+  static Device& instance();
+
+  const Context& context() const { return *context_; }
+  const Driver& driver() const { return driver_; }
+  const std::string& arch() const { return driver_.arch; }
+  CUstream stream() const { return stream_; }
+  // Waits for the stream and fails with the driver's own report.
+  void synchronize() const;
+
+ private:
+  Device();
+  Driver driver_;
+  std::unique_ptr<Context> context_;
+  CUstream stream_ = nullptr;
+};
+
+// Device memory between two guards.  It starts out as NaN bytes, in every format; the guards must still hold
+// theirs when the buffer dies.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes, uint8_t fill = 0xff);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  size_t size() const { return bytes_; }
+  void* data() const { return reinterpret_cast<void*>(address_ + kGuard); }
+
+  template <class T>
+  void upload(std::span<const T> values, size_t first_byte = 0) {
+    write(first_byte, values.data(), values.size_bytes());
+  }
+  template <class T>
+  std::vector<T> download() const {
+    std::vector<T> values(bytes_ / sizeof(T));
+    read(0, values.data(), values.size() * sizeof(T));
+    return values;
+  }
+  bool guards_intact() const;
+
+ private:
+  static constexpr size_t kGuard = 1024;  // keeps the alignment of the allocation for what lies between
+  static constexpr uint8_t kGuardByte = 0xff;
+  void write(size_t first_byte, const void* source, size_t bytes);
+  void read(ptrdiff_t first_byte, void* target, size_t bytes) const;
+
+  CUdeviceptr address_ = 0;
+  size_t bytes_;
+};
+
+// The workspace of a plan, prepared.
+std::unique_ptr<Buffer> prepared_workspace(const Plan& plan);
+
+// Sets MXFA_EMU_SCHEDULE for the launches in its scope: "functional", "lazy", "random:SEED".
+class Schedule {
+ public:
+  explicit Schedule(const std::string& value);
+  ~Schedule();
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+};
+// functional, lazy and the random seeds 1..count.
+std::vector<std::string> schedules(int random_count);
+
+}  // namespace mxfa::test
