@@ -248,7 +248,7 @@ struct Mma {
 };
 
 // ---- correction: 128 threads, thread = row of both stages ------------------------------------------------------
-inline constexpr uint32_t kOChunk = 32;   // columns of O in registers at a time
+inline constexpr uint32_t kOChunk = 16;   // columns of O in registers at a time
 
 MXFA_DEVICE void rescale_output(const Context& c, uint32_t stage, float alpha) {
   const uint32_t column = c.tmem + c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);

@@ -17,13 +17,13 @@
 
 namespace mxfa::attention_fwd_sm100 {
 
-inline constexpr float kInfinity = __builtin_huge_valf();
+inline constexpr float kInfinity = bits_float(0x7f800000);
 
 // MXFP8 stores P as E4M3 with the constant scale 2^-8: the bias brings p = 1 to 256 (the row sum carries the same factor, the
 // correction takes it out).  With the threshold p stays at or below 448, the largest E4M3.  BF16 has range to spare: p <= 2^8.
 inline constexpr float kPBias = kMxfp8 ? 8.0f : 0.0f;
 inline constexpr float kRescaleThreshold = kMxfp8 ? 0.80735486f : 8.0f;   // log2(448 / 256), rounded down
-consteval double exp2_series(double x) {
+MXFA_CONSTEXPR double exp2_series(double x) {
   double term = 1, sum = 1;
   for (int n = 1; n < 60; ++n) sum += term *= x * 0.693147180559945309417 / n;
   return sum;

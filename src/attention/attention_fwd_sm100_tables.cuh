@@ -67,7 +67,7 @@ template <class Row>
 MXFA_CONSTEXPR uint32_t index_of(Row row) { return static_cast<uint32_t>(row); }
 
 // Rows that this Config does not use have no stages (no columns) here, and are left out of what is published.
-consteval KernelTables make_tables() {
+MXFA_CONSTEXPR KernelTables make_tables() {
   constexpr uint32_t on = kMxfp8, overlay = kOverlay, dedicated = kMxfp8 && !kOverlay, kv = kKvStages, sf = kSfColumns;
   constexpr uint32_t never = kNeverWaits;
   KernelTables t{
@@ -152,7 +152,7 @@ struct ArrivalCounts {
   uint32_t barriers;
   uint32_t count[64];
 };
-consteval ArrivalCounts arrival_counts() {
+MXFA_CONSTEXPR ArrivalCounts arrival_counts() {
   ArrivalCounts counts{};
   for (const BarrierRow& row : kTables.barriers)
     for (uint32_t stage = 0; stage < row.stages; ++stage) counts.count[counts.barriers++] = row.count;
@@ -160,7 +160,7 @@ consteval ArrivalCounts arrival_counts() {
 }
 
 // What lives at the same time does not share columns; docs/attention_fwd_sm100.md argues the overlays one by one.
-consteval bool tmem_is_sound() {
+MXFA_CONSTEXPR bool tmem_is_sound() {
   using enum Tmem;
   auto row = [](Tmem r) -> const TmemRow& { return kTables.tmem[index_of(r)]; };
   auto apart = [row](Tmem a, Tmem b) {
@@ -183,19 +183,23 @@ consteval bool tmem_is_sound() {
 static_assert(tmem_is_sound(), "tensor memory: regions that live together overlap, or leave the 512 columns");
 
 // The tables without the rows this Config does not use.
-consteval KernelTables published_tables(uint32_t params_bytes) {
+MXFA_CONSTEXPR bool is_used(const SmemRow& row) { return row.stages != 0; }
+MXFA_CONSTEXPR bool is_used(const TmemRow& row) { return row.columns != 0; }
+MXFA_CONSTEXPR bool is_used(const BarrierRow& row) { return row.stages != 0; }
+template <class Row, uint32_t kRows>
+MXFA_CONSTEXPR void compact(Row (&rows)[kRows], uint32_t& count) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; ++i)
+    if (is_used(rows[i])) rows[kept++] = rows[i];
+  for (uint32_t i = kept; i < kRows; ++i) rows[i] = {};
+  count = kept;
+}
+MXFA_CONSTEXPR KernelTables published_tables(uint32_t params_bytes) {
   KernelTables t = kTables;
   t.params_bytes = params_bytes;
-  auto compact = [](auto& rows, uint32_t& count, auto used) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; ++i)
-      if (used(rows[i])) rows[kept++] = rows[i];
-    for (uint32_t i = kept; i < count; ++i) rows[i] = {};
-    count = kept;
-  };
-  compact(t.smem, t.smem_count, [](const SmemRow& row) { return row.stages != 0; });
-  compact(t.tmem, t.tmem_count, [](const TmemRow& row) { return row.columns != 0; });
-  compact(t.barriers, t.barrier_count, [](const BarrierRow& row) { return row.stages != 0; });
+  compact(t.smem, t.smem_count);
+  compact(t.tmem, t.tmem_count);
+  compact(t.barriers, t.barrier_count);
   return t;
 }
 
