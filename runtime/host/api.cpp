@@ -33,15 +33,19 @@ mxfa_status mxfa_create(const mxfa_context_options* options, mxfa_context** cont
   return mxfa::create_with(**context, [&] {
     mxfa_context_options known{};
     if (options) known = mxfa::read_struct(options, known, "mxfa_context_options");
-    if (known.verbose != 0 && known.verbose != 1) mxfa::invalid("mxfa_context_options.verbose is {}; it must be 0 or 1", known.verbose);
+    if (known.verbose != 0 && known.verbose != 1)
+      mxfa::invalid("mxfa_context_options.verbose is {}; it must be 0 or 1", known.verbose);
     (*context)->verbose = known.verbose != 0;
-    (*context)->open(mxfa::load_driver(mxfa::parse_device(known.device)), mxfa::shared_cache(known.cache_dir));
+    (*context)->open(mxfa::load_driver(mxfa::parse_device(known.device)),
+                     mxfa::shared_cache(known.cache_dir));
   });
 }
 
 void mxfa_destroy(mxfa_context* context) { delete context; }
 
-const char* mxfa_error(const mxfa_context* context) { return context ? context->error.c_str() : "context is null"; }
+const char* mxfa_error(const mxfa_context* context) {
+  return context ? context->error.c_str() : "context is null";
+}
 
 uint64_t mxfa_plan_workspace(const mxfa_plan* plan) { return plan ? plan->workspace.bytes().size() : 0; }
 
@@ -54,8 +58,10 @@ mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream) {
     const mxfa::Driver& driver = plan->context->driver;
     const mxfa::CurrentContext current(*plan->context);
     mxfa::device_work(*plan->context, [&] {
-      driver.check(driver.cuMemcpyHtoDAsync_v2(address, image.data(), image.size(), static_cast<CUstream>(stream)),
-                   fmt::format("copying {} bytes of offsets and tiles to the workspace at {:#x}", image.size(), address));
+      driver.check(
+          driver.cuMemcpyHtoDAsync_v2(address, image.data(), image.size(), static_cast<CUstream>(stream)),
+          fmt::format("copying {} bytes of offsets and tiles to the workspace at {:#x}", image.size(),
+                      address));
     });
     plan->prepared.insert(address);
   });
@@ -64,7 +70,8 @@ mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream) {
 const char* mxfa_plan_describe(mxfa_plan* plan) {
   if (!plan) return "";
   // A launch is not needed to describe, but the driver is: not in a forked child.
-  const mxfa_status status = mxfa::entry_point(plan->context, [&] { plan->description = mxfa::describe_plan(*plan); });
+  const mxfa_status status =
+      mxfa::entry_point(plan->context, [&] { plan->description = mxfa::describe_plan(*plan); });
   return status == MXFA_OK ? plan->description.c_str() : "";
 }
 

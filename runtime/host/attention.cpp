@@ -8,7 +8,7 @@
 namespace mxfa {
 namespace {
 
-constexpr int32_t kKeyTileRows = 128;   // rows of a K or V box: one MMA tile of keys
+constexpr int32_t kKeyTileRows = 128;  // rows of a K or V box: one MMA tile of keys
 
 mxfa_attention default_attention() {
   mxfa_attention attention{};
@@ -18,8 +18,10 @@ mxfa_attention default_attention() {
   return attention;
 }
 
-void check_one_of(int32_t value, std::initializer_list<int32_t> allowed, const char* name, const char* spelled) {
-  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) invalid("{} is {}; it must be {}", name, value, spelled);
+void check_one_of(int32_t value, std::initializer_list<int32_t> allowed, const char* name,
+                  const char* spelled) {
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    invalid("{} is {}; it must be {}", name, value, spelled);
 }
 
 // Everything that no kernel of this version honours is refused here, by name.
@@ -29,26 +31,40 @@ void check_attention(const mxfa_attention& attention, const std::string& arch) {
   check_one_of(a.head_dim, {64, 128}, "head_dim", "64 or 128 (supported: 64, 128)");
   if (a.heads_q <= 0) invalid("heads_q is {}; it must be at least 1", a.heads_q);
   if (a.heads_kv <= 0) invalid("heads_kv is {}; it must be at least 1", a.heads_kv);
-  if (a.heads_q % a.heads_kv != 0) invalid("heads_q {} is not a multiple of heads_kv {}", a.heads_q, a.heads_kv);
+  if (a.heads_q % a.heads_kv != 0)
+    invalid("heads_q {} is not a multiple of heads_kv {}", a.heads_q, a.heads_kv);
   if (a.heads_q != a.heads_kv)
-    invalid("heads_q {} with heads_kv {}: grouped heads are not supported by attention_fwd yet; heads_q must equal heads_kv", a.heads_q, a.heads_kv);
-  if (a.broadcast_q) invalid("broadcast_q is {}: not supported by attention_fwd yet; give every sequence its own queries", a.broadcast_q);
+    invalid(
+        "heads_q {} with heads_kv {}: grouped heads are not supported by attention_fwd yet; heads_q must "
+        "equal heads_kv",
+        a.heads_q, a.heads_kv);
+  if (a.broadcast_q)
+    invalid("broadcast_q is {}: not supported by attention_fwd yet; give every sequence its own queries",
+            a.broadcast_q);
   if (a.causal) invalid("causal is {}: not supported by attention_fwd yet; set it to 0", a.causal);
-  for (const auto& [value, name] : {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}}) {
+  for (const auto& [value, name] :
+       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}}) {
     if (value < -1) invalid("window: {} is {}; it must be -1 (unbounded) or more", name, value);
-    if (value != -1) invalid("window: {} is {}: windows are not supported by attention_fwd yet; set it to -1", name, value);
+    if (value != -1)
+      invalid("window: {} is {}: windows are not supported by attention_fwd yet; set it to -1", name, value);
   }
   // The kernel takes the row maximum of the unscaled scores, which needs a positive scale.
   if (!std::isnan(a.scale) && !(std::isfinite(a.scale) && a.scale > 0))
     invalid("scale is {}; it must be finite and positive, or NaN for 1/sqrt(head_dim)", a.scale);
   check_one_of(a.scaling_mode, {MXFA_RCEIL, MXFA_FLOOR}, "scaling_mode", "MXFA_RCEIL (0) or MXFA_FLOOR (1)");
-  check_one_of(a.block, {MXFA_BLOCK_1X32, MXFA_BLOCK_32X32}, "block", "MXFA_BLOCK_1X32 (0) or MXFA_BLOCK_32X32 (1)");
-  check_one_of(a.p_scale, {MXFA_P_CONSTANT, MXFA_P_DYNAMIC}, "p_scale", "MXFA_P_CONSTANT (0) or MXFA_P_DYNAMIC (1)");
-  if (a.p_scale == MXFA_P_DYNAMIC) invalid("p_scale dynamic is not supported by attention_fwd yet; use MXFA_P_CONSTANT (2^-8)");
+  check_one_of(a.block, {MXFA_BLOCK_1X32, MXFA_BLOCK_32X32}, "block",
+               "MXFA_BLOCK_1X32 (0) or MXFA_BLOCK_32X32 (1)");
+  check_one_of(a.p_scale, {MXFA_P_CONSTANT, MXFA_P_DYNAMIC}, "p_scale",
+               "MXFA_P_CONSTANT (0) or MXFA_P_DYNAMIC (1)");
+  if (a.p_scale == MXFA_P_DYNAMIC)
+    invalid("p_scale dynamic is not supported by attention_fwd yet; use MXFA_P_CONSTANT (2^-8)");
   if (a.dtype == MXFA_BF16 && (a.scaling_mode || a.block))
-    invalid("scaling_mode {} and block {} belong to MXFP8; with dtype bf16 both must be 0", a.scaling_mode, a.block);
+    invalid("scaling_mode {} and block {} belong to MXFP8; with dtype bf16 both must be 0", a.scaling_mode,
+            a.block);
   if (arch == "sm_90a")
-    invalid("attention_fwd has no sm_90a kernel yet; run with --device emulator:b200 (MXFA_DEVICE=emulator:b200)");
+    invalid(
+        "attention_fwd has no sm_90a kernel yet; run with --device emulator:b200 "
+        "(MXFA_DEVICE=emulator:b200)");
 }
 
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
@@ -90,15 +106,17 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   for (const Sequences* sequences : {&plan->q, &plan->k})
     if (int64_t{sequences->scale_rows()} / kScaleTileRows * attention.heads_q > INT32_MAX)
-      invalid("{} rows of scales (each sequence padded to {}) times {} heads: more scale tiles than {}", sequences->scale_rows(), kScaleTileRows,
-              attention.heads_q, INT32_MAX);
-  const std::vector<ConfigField> facts = {{"head_dim", attention.head_dim, false}, {"mxfp8", attention.dtype == MXFA_MXFP8, true}};
-  const KernelConfig config =
-      resolve_kernel_config(context.configs, "attention_fwd_sm100", context.driver.arch, facts, attention.kernel);
+      invalid("{} rows of scales (each sequence padded to {}) times {} heads: more scale tiles than {}",
+              sequences->scale_rows(), kScaleTileRows, attention.heads_q, INT32_MAX);
+  const std::vector<ConfigField> facts = {{"head_dim", attention.head_dim, false},
+                                          {"mxfp8", attention.dtype == MXFA_MXFP8, true}};
+  const KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm100",
+                                                    context.driver.arch, facts, attention.kernel);
 
   const CurrentContext current(context);
   plan->kernel = &context.kernel(config, sizeof(abi::AttentionForwardParams));
-  const std::vector<Tile> tiles = list_tiles(plan->q, attention.heads_q, int32_t(plan->kernel->tables.tile_rows));
+  const std::vector<Tile> tiles =
+      list_tiles(plan->q, attention.heads_q, int32_t(plan->kernel->tables.tile_rows));
   plan->grid = uint32_t(tiles.size());
   plan->at_tiles = plan->workspace.add(tiles);
   plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
@@ -106,7 +124,7 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
   plan->at_scale_offsets_k = plan->workspace.add(plan->k.scale_offsets);
   plan->options = resolved_options(*plan);
-  attention.offsets_q = attention.offsets_k = nullptr;   // the caller's; the plan keeps copies
+  attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
   attention.kernel = nullptr;
   return plan;
 }
@@ -136,16 +154,20 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   const mxfa_attention& a = plan.attention;
   const Driver& driver = plan.context->driver;
   check_operands(plan, args);
-  if (plan.grid == 0) return;   // no query anywhere: nothing to write
+  if (plan.grid == 0) return;  // no query anywhere: nothing to write
   const uint64_t workspace = plan.require_workspace(args.workspace);
 
   abi::AttentionForwardParams params{};
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
-  const auto map = [&](const mxfa_tensor& tensor, bool bf16, int32_t heads, int32_t box_rows, const char* name) {
-    // Without a single key K and V may be null, which a tensor map may not hold; the kernel then loads nothing through it.
+  const auto map = [&](const mxfa_tensor& tensor, bool bf16, int32_t heads, int32_t box_rows,
+                       const char* name) {
+    // Without a single key K and V may be null, which a tensor map may not hold; the kernel then loads
+    // nothing through it.
     const uint64_t address = tensor.data ? reinterpret_cast<uint64_t>(tensor.data) : workspace;
     const int64_t row_stride = tensor.data ? tensor.row_stride : int64_t{heads} * a.head_dim;
-    return encode_tensor_map(driver, ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16, box_rows}), name);
+    return encode_tensor_map(
+        driver, ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16, box_rows}),
+        name);
   };
   params.q = map(args.q, !mxfp8, a.heads_q, kKeyTileRows, "Q");
   params.k = map(args.k, !mxfp8, a.heads_kv, kKeyTileRows, "K");
@@ -167,7 +189,8 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   params.heads_q = a.heads_q, params.heads_kv = a.heads_kv;
   params.scale_tiles_q = plan.q.scale_rows() / kScaleTileRows;
   params.scale_tiles_k = plan.k.scale_rows() / kScaleTileRows;
-  params.scale_log2 = float(double(a.scale) * 1.4426950408889634);   // log2(e): the kernel's exponentials are base 2
+  params.scale_log2 =
+      float(double(a.scale) * 1.4426950408889634);  // log2(e): the kernel's exponentials are base 2
 
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] { launch_kernel(driver, *plan.kernel, plan.grid, &params, stream); });
@@ -182,7 +205,8 @@ void mxfa_attention_defaults(mxfa_attention* attention) {
   if (attention) *attention = mxfa::default_attention();
 }
 
-mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention, mxfa_plan** plan) {
+mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention,
+                                        mxfa_plan** plan) {
   return mxfa::entry_point(context, [&] {
     if (!plan) mxfa::invalid("plan is null");
     *plan = nullptr;
@@ -193,7 +217,8 @@ mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attent
 mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args, void* stream) {
   if (!plan) return MXFA_ERROR_INVALID;
   return mxfa::entry_point(plan->context, [&] {
-    if (plan->operation != mxfa_plan::Operation::kAttentionForward) mxfa::invalid("this plan is not an attention_forward plan");
+    if (plan->operation != mxfa_plan::Operation::kAttentionForward)
+      mxfa::invalid("this plan is not an attention_forward plan");
     const auto known = mxfa::read_struct(args, mxfa_attention_forward_args{}, "mxfa_attention_forward_args");
     mxfa::launch_attention(*plan, known, static_cast<CUstream>(stream));
   });

@@ -34,7 +34,8 @@ bool ends_with(const std::string& text, std::string_view end) {
 std::string make_directory(const CacheDirectory& directory) {
   std::error_code error;
   fs::create_directories(fs::path(directory.path).parent_path(), error);
-  const mode_t mode = directory.named_by_user ? 0777 : 0700;   // a folder that the user named follows the umask
+  const mode_t mode =
+      directory.named_by_user ? 0777 : 0700;  // a folder that the user named follows the umask
   if (mkdir(directory.path.c_str(), mode) != 0 && errno != EEXIST) return std::strerror(errno);
   if (!fs::is_directory(directory.path, error)) return "not a directory";
   return {};
@@ -44,8 +45,8 @@ std::string make_directory(const CacheDirectory& directory) {
 bool usable(const CacheDirectory& directory) {
   if (!directory.private_only) return true;
   struct stat status {};
-  return lstat(directory.path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-         (status.st_mode & 077) == 0;
+  return lstat(directory.path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
 }
 
 bool read_file(int file, std::string* bytes) {
@@ -64,38 +65,45 @@ bool read_file(int file, std::string* bytes) {
 }
 
 std::string temporary_name(const std::string& directory, const std::string& key) {
-  std::random_device random;   // two machines may share the directory and the process id
-  return fmt::format("{}/.{}.{}.{:08x}{:08x}{}", directory, key, getpid(), random(), random(), kTemporarySuffix);
+  std::random_device random;  // two machines may share the directory and the process id
+  return fmt::format("{}/.{}.{}.{:08x}{:08x}{}", directory, key, getpid(), random(), random(),
+                     kTemporarySuffix);
 }
 
 }  // namespace
 
 CacheFileCalls system_file_calls() {
-  return {[](int file, const void* bytes, size_t size) -> int64_t { return ::write(file, bytes, size); }, ::rename};
+  return {[](int file, const void* bytes, size_t size) -> int64_t { return ::write(file, bytes, size); },
+          ::rename};
 }
 
 std::vector<CacheDirectory> cache_directories(const char* option) {
   if (option && *option) return {{option, "cache_dir", true, false}};
-  if (const std::string path = environment("MXFA_CACHE_DIR"); !path.empty()) return {{path, "MXFA_CACHE_DIR", true, false}};
+  if (const std::string path = environment("MXFA_CACHE_DIR"); !path.empty())
+    return {{path, "MXFA_CACHE_DIR", true, false}};
   std::vector<CacheDirectory> directories;
   // The XDG base directory specification: a relative path is to be ignored.
   if (const std::string path = environment("XDG_CACHE_HOME"); !path.empty() && path[0] == '/')
     directories.push_back({path + "/mxfa", "XDG_CACHE_HOME", false, false});
-  if (const std::string home = environment("HOME"); !home.empty()) directories.push_back({home + "/.cache/mxfa", "HOME", false, false});
+  if (const std::string home = environment("HOME"); !home.empty())
+    directories.push_back({home + "/.cache/mxfa", "HOME", false, false});
   const std::string temporary = environment("TMPDIR");
-  directories.push_back(
-      {fmt::format("{}/mxfa-{}", temporary.empty() ? "/tmp" : temporary, geteuid()), "the temporary folder", false, true});
+  directories.push_back({fmt::format("{}/mxfa-{}", temporary.empty() ? "/tmp" : temporary, geteuid()),
+                         "the temporary folder", false, true});
   return directories;
 }
 
-Cache::Cache(std::vector<CacheDirectory> directories, CacheFileCalls calls, std::function<void(const std::string&)> warn)
+Cache::Cache(std::vector<CacheDirectory> directories, CacheFileCalls calls,
+             std::function<void(const std::string&)> warn)
     : directories_(std::move(directories)), calls_(calls), warn_(std::move(warn)) {
-  if (!warn_) warn_ = [](const std::string& text) { std::fprintf(stderr, "mxfa: warning: %s\n", text.c_str()); };
+  if (!warn_)
+    warn_ = [](const std::string& text) { std::fprintf(stderr, "mxfa: warning: %s\n", text.c_str()); };
 }
 
 std::optional<Cache::Hit> Cache::find(const std::string& key) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = memory_.find(key); found != memory_.end()) return Hit{found->second, Source::kMemory};
+  if (const auto found = memory_.find(key); found != memory_.end())
+    return Hit{found->second, Source::kMemory};
   for (const CacheDirectory& directory : directories_) {
     if (auto artefact = read(directory, key)) {
       auto shared = std::make_shared<const Artefact>(std::move(*artefact));
@@ -117,11 +125,13 @@ std::optional<Artefact> Cache::read(const CacheDirectory& directory, const std::
   const bool trusted = fstat(file, &status) == 0 && (status.st_uid == geteuid() || directory.named_by_user);
   const bool complete = trusted && read_file(file, &bytes);
   close(file);
-  if (!complete) return std::nullopt;   // code of another user is not run from a place nobody vouched for
+  if (!complete) return std::nullopt;  // code of another user is not run from a place nobody vouched for
   try {
     return decode_entry(bytes, key);
   } catch (const std::exception& damage) {
-    warn_(fmt::format("the kernel cache entry {} is damaged ({}); the kernel is compiled again and the entry replaced", path, damage.what()));
+    warn_(fmt::format(
+        "the kernel cache entry {} is damaged ({}); the kernel is compiled again and the entry replaced",
+        path, damage.what()));
     return std::nullopt;
   }
 }
@@ -141,8 +151,10 @@ std::shared_ptr<const Artefact> Cache::insert(const std::string& key, Artefact a
   }
   if (!trouble.empty()) {
     const bool memory_only = current_ == directories_.size();
-    warn_(fmt::format("cannot write the kernel cache: {}. Kernels are kept in {}; set MXFA_CACHE_DIR to a folder you can write", trouble,
-                      memory_only ? "memory for this process only" : directories_[current_].path));
+    warn_(
+        fmt::format("cannot write the kernel cache: {}. Kernels are kept in {}; set MXFA_CACHE_DIR to a "
+                    "folder you can write",
+                    trouble, memory_only ? "memory for this process only" : directories_[current_].path));
   }
   return shared;
 }
@@ -152,21 +164,25 @@ std::string Cache::write(const CacheDirectory& directory, const std::string& key
   if (!usable(directory)) return "it must belong to this user with mode 0700";
   const std::string temporary = temporary_name(directory.path, key);
   // 0644: a folder that the user named may be shared; the private ones are closed by their own mode.
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, directory.named_by_user ? 0644 : 0600);
+  const int file =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, directory.named_by_user ? 0644 : 0600);
   if (file < 0) return std::strerror(errno);
   const std::string bytes = encode_entry(key, artefact);
   std::string reason;
   for (size_t at = 0; at < bytes.size() && reason.empty();) {
     const int64_t put = calls_.write(file, bytes.data() + at, bytes.size() - at);
-    if (put > 0) at += size_t(put);
-    else if (put == 0 || errno != EINTR) reason = put == 0 ? "nothing was written" : std::strerror(errno);
+    if (put > 0)
+      at += size_t(put);
+    else if (put == 0 || errno != EINTR)
+      reason = put == 0 ? "nothing was written" : std::strerror(errno);
   }
   if (reason.empty() && fsync(file) != 0) reason = std::strerror(errno);
   if (close(file) != 0 && reason.empty()) reason = std::strerror(errno);
   const std::string path = directory.path + "/" + key + kSuffix;
   if (reason.empty() && calls_.rename(temporary.c_str(), path.c_str()) != 0) {
-    // EEXIST: a file system on which the first one wins.  ENOENT: someone cleared the folder.  The folder is as good as before, and the
-    // kernel is in memory, so this process neither needs the entry nor waits to see the winner's.
+    // EEXIST: a file system on which the first one wins.  ENOENT: someone cleared the folder.  The folder is
+    // as good as before, and the kernel is in memory, so this process neither needs the entry nor waits to
+    // see the winner's.
     if (errno != EEXIST && errno != ENOENT) reason = std::strerror(errno);
     unlink(temporary.c_str());
   } else if (!reason.empty()) {
@@ -202,7 +218,8 @@ CacheListing Cache::list() const {
     if (file >= 0) close(file);
     listing.entries.push_back(std::move(entry));
   }
-  std::sort(listing.entries.begin(), listing.entries.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  std::sort(listing.entries.begin(), listing.entries.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
   return listing;
 }
 

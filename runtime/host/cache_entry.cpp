@@ -44,15 +44,18 @@ Artefact decode_entry(std::string_view bytes, const std::string& key) {
   Header header;
   if (bytes.size() < sizeof(header)) throw std::runtime_error("it is shorter than its header");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.format != kFormat || header.header_bytes != sizeof(header))
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.format != kFormat ||
+      header.header_bytes != sizeof(header))
     throw std::runtime_error("its header is not ours");
-  if (std::string_view(header.key, sizeof(header.key)) != key) throw std::runtime_error("it holds another key");
+  if (std::string_view(header.key, sizeof(header.key)) != key)
+    throw std::runtime_error("it holds another key");
   std::string_view payload = bytes.substr(sizeof(header));
   if (payload.size() != header.payload_bytes)
     throw std::runtime_error("its length is " + std::to_string(bytes.size()) + " bytes, expected " +
                              std::to_string(sizeof(header) + header.payload_bytes));
   const auto digest = sha256(payload);
-  if (std::memcmp(header.payload_sha256, digest.data(), digest.size()) != 0) throw std::runtime_error("its checksum differs");
+  if (std::memcmp(header.payload_sha256, digest.data(), digest.size()) != 0)
+    throw std::runtime_error("its checksum differs");
 
   Artefact artefact;
   for (std::string* part : {&artefact.ptx, &artefact.cubin, &artefact.report}) {

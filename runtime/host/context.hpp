@@ -23,12 +23,13 @@ struct mxfa_context {
   std::shared_ptr<mxfa::Cache> cache;
   const MxfaEmbedded* sources = mxfa_embedded_device_sources;
   const MxfaEmbedded* configs = mxfa_embedded_kernel_configs;
-  CUcontext primary = nullptr;   // null: creation failed, `error` says why
+  CUcontext primary = nullptr;  // null: creation failed, `error` says why
   pid_t pid = 0;
   bool verbose = false;
-  std::string error;     // of the last failed call
-  std::string broken;    // first failure of a launch or copy; the device state is unknown from then on and every call repeats it
-  std::map<std::string, std::unique_ptr<mxfa::Kernel>> kernels;   // by key
+  std::string error;   // of the last failed call
+  std::string broken;  // first failure of a launch or copy; the device state is unknown from then on and
+                       // every call repeats it
+  std::map<std::string, std::unique_ptr<mxfa::Kernel>> kernels;  // by key
 
   mxfa_context() = default;
   mxfa_context(const mxfa_context&) = delete;
@@ -91,19 +92,22 @@ mxfa_status entry_point(mxfa_context* context, Function&& function) noexcept {
   }
 }
 
-// A caller's struct: its first member is its size.  Members that an older caller does not know keep their default; a newer caller may only set
-// members that we know.
+// A caller's struct: its first member is its size.  Members that an older caller does not know keep their
+// default; a newer caller may only set members that we know.
 template <class Struct>
 Struct read_struct(const Struct* given, Struct defaults, const char* name) {
   if (!given) invalid("{} is null", name);
   const uint32_t size = given->size;
-  if (size < 2 * sizeof(uint32_t)) invalid("{}.size is {}; set it to sizeof({}) = {}", name, size, name, sizeof(Struct));
+  if (size < 2 * sizeof(uint32_t))
+    invalid("{}.size is {}; set it to sizeof({}) = {}", name, size, name, sizeof(Struct));
   if (size > sizeof(Struct)) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(given);
     for (uint32_t at = sizeof(Struct); at < size; ++at)
       if (bytes[at] != 0)
-        invalid("{}.size is {} and byte {} is set, but this library ({}) knows only {} bytes; use the library of your header", name, size, at,
-                product_version(), sizeof(Struct));
+        invalid(
+            "{}.size is {} and byte {} is set, but this library ({}) knows only {} bytes; use the library of "
+            "your header",
+            name, size, at, product_version(), sizeof(Struct));
   }
   std::memcpy(static_cast<void*>(&defaults), given, std::min<size_t>(size, sizeof(Struct)));
   defaults.size = sizeof(Struct);

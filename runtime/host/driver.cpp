@@ -16,7 +16,8 @@ namespace {
 
 constexpr char kSupported[] = "9.0a (sm_90a), 10.0a (sm_100a) and 10.3a (sm_103a)";
 
-// What this process has already initialised: cuInit reads the emulated model once, and a forked child inherits a dead driver.
+// What this process has already initialised: cuInit reads the emulated model once, and a forked child
+// inherits a dead driver.
 struct Process {
   std::mutex mutex;
   std::atomic<pid_t> initialised_in = 0;
@@ -30,16 +31,17 @@ Process& process() {
 
 void resolve(void* handle, Driver& driver) {
   std::string missing;
-#define MXFA_DRIVER_LOAD(name)                                                          \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(handle, #name));          \
+#define MXFA_DRIVER_LOAD(name)                                                 \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(handle, #name)); \
   if (!driver.name) missing += missing.empty() ? #name : ", " #name;
   MXFA_DRIVER_FUNCTIONS(MXFA_DRIVER_LOAD)
 #undef MXFA_DRIVER_LOAD
   if (!missing.empty())
     device_error("{} lacks {}; mxfa needs a driver for CUDA 12.8 or newer", driver.library, missing);
-  using Text = const char* (*)();
-  driver.mxfaEmulatorLastReport = reinterpret_cast<Text>(dlsym(handle, "mxfaEmulatorLastReport"));
-  driver.mxfaEmulatorCounters = reinterpret_cast<Text>(dlsym(handle, "mxfaEmulatorCounters"));
+  driver.mxfaEmulatorLastReport =
+      reinterpret_cast<decltype(driver.mxfaEmulatorLastReport)>(dlsym(handle, "mxfaEmulatorLastReport"));
+  driver.mxfaEmulatorCounters =
+      reinterpret_cast<decltype(driver.mxfaEmulatorCounters)>(dlsym(handle, "mxfaEmulatorCounters"));
   driver.loads_ptx = driver.mxfaEmulatorCounters != nullptr;
 }
 
@@ -70,8 +72,11 @@ void initialise(Driver& driver, const DeviceChoice& choice, bool emulator) {
   const std::lock_guard lock(state.mutex);
   if (emulator) {
     if (state.emulator && !choice.model.empty() && state.model != choice.model)
-      device_error("device emulator:{}: this process already uses the CPU driver as \"{}\", and a driver is initialised once; use one "
-                   "model a process", choice.model, state.model.empty() ? "its default" : state.model);
+      device_error(
+          "device emulator:{}: this process already uses the CPU driver as \"{}\", and a driver is "
+          "initialised once; use one "
+          "model a process",
+          choice.model, state.model.empty() ? "its default" : state.model);
     if (!choice.model.empty()) setenv("MXFA_EMU_DEVICE", choice.model.c_str(), 1), state.model = choice.model;
     state.emulator = true;
   }
@@ -92,7 +97,10 @@ Driver load_emulator(const DeviceChoice& choice) {
   std::string why;
   void* handle = open_first(candidates, &driver.library, &why);
   if (!handle)
-    device_error("the CPU driver libmxfa_emulator.so was not found ({}); build it, or name the file in MXFA_EMULATOR_LIBRARY", why);
+    device_error(
+        "the CPU driver libmxfa_emulator.so was not found ({}); build it, or name the file in "
+        "MXFA_EMULATOR_LIBRARY",
+        why);
   resolve(handle, driver);
   initialise(driver, choice, true);
   std::string refusal;
@@ -132,8 +140,11 @@ std::string arch_of(int major, int minor) {
 }
 
 std::string refuse_device(const std::string& name, int major, int minor) {
-  return fmt::format("{} has compute capability {}.{}; mxfa has kernels for {} only. Use another GPU, or the CPU driver (--device "
-                     "emulator, MXFA_DEVICE=emulator)", name, major, minor, kSupported);
+  return fmt::format(
+      "{} has compute capability {}.{}; mxfa has kernels for {} only. Use another GPU, or the CPU driver "
+      "(--device "
+      "emulator, MXFA_DEVICE=emulator)",
+      name, major, minor, kSupported);
 }
 
 DeviceChoice parse_device(const char* option) {
@@ -163,13 +174,17 @@ Driver load_driver(const DeviceChoice& choice) {
 void refuse_after_fork() {
   Process& state = process();
   if (state.initialised_in != 0 && state.initialised_in != getpid())
-    device_error("this is a forked child of process {}, which had already initialised the CUDA driver, and a driver does not survive "
-                 "fork(); start a fresh process (spawn, exec), or fork before the first mxfa_create", state.initialised_in.load());
+    device_error(
+        "this is a forked child of process {}, which had already initialised the CUDA driver, and a driver "
+        "does not survive "
+        "fork(); start a fresh process (spawn, exec), or fork before the first mxfa_create",
+        state.initialised_in.load());
 }
 
 std::string Driver::describe(CUresult result) const {
   const char *name = nullptr, *text = nullptr;
-  if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) return fmt::format("CUDA error {}", int(result));
+  if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)
+    return fmt::format("CUDA error {}", int(result));
   if (cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) return name;
   return fmt::format("{} ({})", name, text);
 }
@@ -184,6 +199,16 @@ int Driver::attribute(CUdevice_attribute attribute) const {
   int value = 0;
   check(cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
   return value;
+}
+
+std::string Driver::counters() const {
+  uint64_t totals[8] = {};
+  if (!mxfaEmulatorCounters || mxfaEmulatorCounters(totals) != 0) return {};
+  const char* names[7] = {"launches", "warp_instructions", "lane_instructions", "mma_instructions",
+                          "mma_macs", "tma_bytes",         "bulk_bytes"};
+  std::string text;
+  for (int i = 0; i < 7; ++i) text += fmt::format("{}\"{}\": {}", i ? ", " : "{", names[i], totals[i]);
+  return text + "}";
 }
 
 std::string Driver::version() const {

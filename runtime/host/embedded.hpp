@@ -1,4 +1,5 @@
-// Text files that travel inside the library (runtime/embed.cmake writes the tables): names are relative to the project's root.
+// Text files that travel inside the library (runtime/embed.cmake writes the tables): names are relative to
+// the project's root.
 #pragma once
 
 struct MxfaEmbedded {
@@ -6,5 +7,6 @@ struct MxfaEmbedded {
   const char* text;
 };
 
-extern const MxfaEmbedded mxfa_embedded_device_sources[];   // ptx/*.cuh, src/*.cuh; ended by {nullptr, nullptr}
-extern const MxfaEmbedded mxfa_embedded_kernel_configs[];   // configs/kernels/*.json
+extern const MxfaEmbedded
+    mxfa_embedded_device_sources[];  // ptx/*.cuh, src/*.cuh; ended by {nullptr, nullptr}
+extern const MxfaEmbedded mxfa_embedded_kernel_configs[];  // configs/kernels/*.json

@@ -1,5 +1,5 @@
-// How the host library fails: it throws mxfa::Error, and the C entry points (api.cpp) turn that into a status and a sentence.
-// A sentence names the value, the place and the remedy.
+// How the host library fails: it throws mxfa::Error, and the C entry points (api.cpp) turn that into a status
+// and a sentence. A sentence names the value, the place and the remedy.
 #pragma once
 
 #include <fmt/format.h>

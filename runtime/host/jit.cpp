@@ -22,17 +22,18 @@ double milliseconds_since(Clock::time_point start) {
 const char* product_version() { return MXFA_VERSION; }
 
 std::vector<std::string> compile_options(const std::string& arch) {
-  // A real architecture (sm_, not compute_) makes NVRTC run ptxas, so that one compile gives PTX and cubin.  Line information costs nothing at
-  // run time and lets profilers and the CPU driver name source lines.
+  // A real architecture (sm_, not compute_) makes NVRTC run ptxas, so that one compile gives PTX and cubin.
+  // Line information costs nothing at run time and lets profilers and the CPU driver name source lines.
   return {"--gpu-architecture=" + arch, "--std=c++20", "-lineinfo", "--ptxas-options=-v"};
 }
 
-std::string kernel_key(const KernelConfig& config, const MxfaEmbedded* headers, const std::string& compiler_version,
-                       const std::string& compiler_build) {
+std::string kernel_key(const KernelConfig& config, const MxfaEmbedded* headers,
+                       const std::string& compiler_version, const std::string& compiler_build) {
   Sha256 hash;
   hash.field("mxfa " MXFA_VERSION ", entry format 1");
   hash.field(config.translation_unit());
-  for (const MxfaEmbedded* header = headers; header->path; ++header) hash.field(header->path), hash.field(header->text);
+  for (const MxfaEmbedded* header = headers; header->path; ++header)
+    hash.field(header->path), hash.field(header->text);
   for (const std::string& option : compile_options(config.arch)) hash.field(option);
   hash.field(config.arch);
   hash.field(compiler_version);
@@ -64,7 +65,8 @@ Artefact compile_kernel(const Nvrtc& nvrtc, const KernelConfig& config, const Mx
   return {std::move(result.ptx), std::move(result.cubin), report.dump()};
 }
 
-BuiltKernel build_kernel(const Nvrtc& nvrtc, Cache& cache, const KernelConfig& config, const MxfaEmbedded* headers, bool verbose) {
+BuiltKernel build_kernel(const Nvrtc& nvrtc, Cache& cache, const KernelConfig& config,
+                         const MxfaEmbedded* headers, bool verbose) {
   BuiltKernel built;
   built.key = kernel_key(config, headers, nvrtc.version(), nvrtc.build_id());
   const auto start = Clock::now();
@@ -74,13 +76,15 @@ BuiltKernel build_kernel(const Nvrtc& nvrtc, Cache& cache, const KernelConfig& c
   } else {
     Artefact artefact = compile_kernel(nvrtc, config, headers);
     built.state = "cold";
-    std::fprintf(stderr, "mxfa: compiled %s for %s in %.0f ms\n", config.kernel.c_str(), config.arch.c_str(), milliseconds_since(start));
+    std::fprintf(stderr, "mxfa: compiled %s for %s in %.0f ms\n", config.kernel.c_str(), config.arch.c_str(),
+                 milliseconds_since(start));
     built.artefact = cache.insert(built.key, std::move(artefact));
   }
   built.build_ms = milliseconds_since(start);
   if (verbose && built.state != "cold")
-    std::fprintf(stderr, "mxfa: found %s for %s in %s in %.1f ms\n", config.kernel.c_str(), config.arch.c_str(),
-                 built.state == "warm" ? cache.directory().c_str() : "memory", built.build_ms);
+    std::fprintf(stderr, "mxfa: found %s for %s in %s in %.1f ms\n", config.kernel.c_str(),
+                 config.arch.c_str(), built.state == "warm" ? cache.directory().c_str() : "memory",
+                 built.build_ms);
   return built;
 }
 

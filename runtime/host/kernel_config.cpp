@@ -21,19 +21,25 @@ JsonValue read_config(const MxfaEmbedded* configs, const std::string& kernel, st
   device_error("this build has no {}", *path);
 }
 
-bool agrees(const JsonValue& when, const std::vector<ConfigField>& facts, const std::string& arch, const std::string& path) {
+bool agrees(const JsonValue& when, const std::vector<ConfigField>& facts, const std::string& arch,
+            const std::string& path) {
   return std::all_of(when.members.begin(), when.members.end(), [&](const JsonMember& condition) {
     if (condition.key == "arch") return condition.value.text == arch;
-    const auto fact = std::find_if(facts.begin(), facts.end(), [&](const ConfigField& field) { return field.name == condition.key; });
-    if (fact == facts.end()) device_error("{}: \"when\" asks for {}, which this operation does not state", path, condition.key);
+    const auto fact = std::find_if(facts.begin(), facts.end(),
+                                   [&](const ConfigField& field) { return field.name == condition.key; });
+    if (fact == facts.end())
+      device_error("{}: \"when\" asks for {}, which this operation does not state", path, condition.key);
     const JsonValue& value = condition.value;
-    return value.kind == JsonValue::Kind::kBool ? fact->value == int64_t(value.boolean) : fact->value == value.integer;
+    return value.kind == JsonValue::Kind::kBool ? fact->value == int64_t(value.boolean)
+                                                : fact->value == value.integer;
   });
 }
 
-void apply_overrides(const char* text, const JsonValue& limits, const std::string& kernel, KernelConfig* config) {
+void apply_overrides(const char* text, const JsonValue& limits, const std::string& kernel,
+                     KernelConfig* config) {
   const JsonValue overrides = parse_json(text, "kernel overrides");
-  if (overrides.kind != JsonValue::Kind::kObject) invalid("kernel overrides: expected an object {{field: integer}}, got {}", overrides.quoted());
+  if (overrides.kind != JsonValue::Kind::kObject)
+    invalid("kernel overrides: expected an object {{field: integer}}, got {}", overrides.quoted());
   std::vector<std::string> names;
   for (const JsonMember& limit : limits.members) names.push_back(limit.key);
   for (const JsonMember& override_ : overrides.members) {
@@ -44,13 +50,18 @@ void apply_overrides(const char* text, const JsonValue& limits, const std::strin
               nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
     }
-    const int64_t low = limit->items.at(0).integer, high = limit->items.at(1).integer, step = limit->items.at(2).integer;
+    const int64_t low = limit->items.at(0).integer, high = limit->items.at(1).integer,
+                  step = limit->items.at(2).integer;
     const JsonValue& value = override_.value;
-    if (value.kind != JsonValue::Kind::kInteger || !value.fits || value.integer < low || value.integer > high || (value.integer - low) % step != 0)
-      invalid("kernel.{} is {}; {} takes integers from {} to {} in steps of {}", override_.key, value.quoted(), kernel, low, high, step);
-    const auto field = std::find_if(config->fields.begin(), config->fields.end(),
-                                    [&](const ConfigField& candidate) { return candidate.name == override_.key; });
-    if (field == config->fields.end()) invalid("kernel.{}: not a field of the chosen configuration of {}", override_.key, kernel);
+    if (value.kind != JsonValue::Kind::kInteger || !value.fits || value.integer < low ||
+        value.integer > high || (value.integer - low) % step != 0)
+      invalid("kernel.{} is {}; {} takes integers from {} to {} in steps of {}", override_.key,
+              value.quoted(), kernel, low, high, step);
+    const auto field =
+        std::find_if(config->fields.begin(), config->fields.end(),
+                     [&](const ConfigField& candidate) { return candidate.name == override_.key; });
+    if (field == config->fields.end())
+      invalid("kernel.{}: not a field of the chosen configuration of {}", override_.key, kernel);
     field->value = value.integer;
   }
   if (!overrides.members.empty()) config->overrides = overrides.dump();
@@ -65,7 +76,8 @@ int64_t KernelConfig::at(const std::string& name) const {
 }
 
 std::string KernelConfig::translation_unit() const {
-  std::string text = fmt::format("// {} for {}, generated from configs/kernels/{}.json.\n//", kernel, arch, kernel);
+  std::string text =
+      fmt::format("// {} for {}, generated from configs/kernels/{}.json.\n//", kernel, arch, kernel);
   for (const ConfigField& field : fields) text += fmt::format(" {}={}", field.name, field.value);
   text += "\nstruct Config {\n";
   for (const ConfigField& field : fields)
@@ -75,8 +87,9 @@ std::string KernelConfig::translation_unit() const {
   return text;
 }
 
-KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel, const std::string& arch,
-                                   const std::vector<ConfigField>& facts, const char* overrides) {
+KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel,
+                                   const std::string& arch, const std::vector<ConfigField>& facts,
+                                   const char* overrides) {
   std::string path;
   const JsonValue file = read_config(configs, kernel, &path);
   KernelConfig config{kernel, member(file, "source", path).text, arch, facts, {}};
@@ -92,14 +105,16 @@ KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::strin
   });
   if (choice == choices.end()) {
     std::string wanted;
-    for (const ConfigField& fact : facts) wanted += fmt::format("{}{} {}", wanted.empty() ? "" : ", ", fact.name, fact.value);
+    for (const ConfigField& fact : facts)
+      wanted += fmt::format("{}{} {}", wanted.empty() ? "" : ", ", fact.name, fact.value);
     invalid("{} has no configuration for {} on {} (configs/kernels/{}.json)", kernel, wanted, arch, kernel);
   }
   for (const JsonMember& field : member(*choice, "set", path).members) {
     if (field.value.kind != JsonValue::Kind::kInteger && field.value.kind != JsonValue::Kind::kBool)
       device_error("{}: {} must be an integer or true/false", path, field.key);
     const bool boolean = field.value.kind == JsonValue::Kind::kBool;
-    config.fields.push_back({field.key, boolean ? int64_t(field.value.boolean) : field.value.integer, boolean});
+    config.fields.push_back(
+        {field.key, boolean ? int64_t(field.value.boolean) : field.value.integer, boolean});
   }
   if (overrides && *overrides) apply_overrides(overrides, member(file, "limits", path), kernel, &config);
   return config;

@@ -1,8 +1,9 @@
-// Kernel configurations: configs/kernels/<kernel>.json + what the operation asks for + the caller's overrides -> the fields of the constexpr
-// struct Config that the kernel's source reads.
+// Kernel configurations: configs/kernels/<kernel>.json + what the operation asks for + the caller's overrides
+// -> the fields of the constexpr struct Config that the kernel's source reads.
 //
-// {"kernel", "source", "archs": [...], "choices": [{"when": {fact: value}, "set": {field: value}}], "limits": {field: [min, max, step]}}.
-// The first choice whose "when" agrees with every fact (head_dim, mxfp8, ..., arch) is taken; a field with limits may be overridden.
+// {"kernel", "source", "archs": [...], "choices": [{"when": {fact: value}, "set": {field: value}}], "limits":
+// {field: [min, max, step]}}. The first choice whose "when" agrees with every fact (head_dim, mxfp8, ...,
+// arch) is taken; a field with limits may be overridden.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +17,25 @@ namespace mxfa {
 struct ConfigField {
   std::string name;
   int64_t value = 0;
-  bool boolean = false;   // C++ type bool, else int
+  bool boolean = false;  // C++ type bool, else int
 };
 
 struct KernelConfig {
   std::string kernel, source, arch;
-  std::vector<ConfigField> fields;        // the operation's facts first, then the choice's fields
-  std::string overrides;                  // compact JSON of what the caller changed, "" if nothing
+  std::vector<ConfigField> fields;  // the operation's facts first, then the choice's fields
+  std::string overrides;            // compact JSON of what the caller changed, "" if nothing
 
-  int64_t at(const std::string& field) const;   // throws when there is no such field: an error in the configuration file
-  // The generated translation unit: a comment with the resolved fields, struct Config, and the kernel's #include.
+  int64_t at(const std::string& field)
+      const;  // throws when there is no such field: an error in the configuration file
+  // The generated translation unit: a comment with the resolved fields, struct Config, and the kernel's
+  // #include.
   std::string translation_unit() const;
 };
 
-// Throws mxfa::Error: no choice fits (facts are named), unknown or out-of-range override (with the nearest field name), no kernel for arch.
-KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel, const std::string& arch,
-                                   const std::vector<ConfigField>& facts, const char* overrides);
+// Throws mxfa::Error: no choice fits (facts are named), unknown or out-of-range override (with the nearest
+// field name), no kernel for arch.
+KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel,
+                                   const std::string& arch, const std::vector<ConfigField>& facts,
+                                   const char* overrides);
 
 }  // namespace mxfa

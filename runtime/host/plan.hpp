@@ -1,4 +1,5 @@
-// The host's half of a jagged operation: checks of the offsets, scale offsets, tile lists and the workspace they are uploaded to; and mxfa_plan.
+// The host's half of a jagged operation: checks of the offsets, scale offsets, tile lists and the workspace
+// they are uploaded to; and mxfa_plan.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,18 @@
 
 namespace mxfa {
 
-inline constexpr int32_t kScaleTileRows = 128;   // rows of a scale-factor atom; per-sequence starts of scale storage are multiples of it
+inline constexpr int32_t kScaleTileRows =
+    128;  // rows of a scale-factor atom; per-sequence starts of scale storage are multiples of it
 
 // One packed tensor's sequences.
 struct Sequences {
-  std::vector<int32_t> offsets;         // batch + 1
-  std::vector<int32_t> scale_offsets;   // batch + 1: starts of each sequence in scale storage, multiples of 128
+  std::vector<int32_t> offsets;  // batch + 1
+  std::vector<int32_t>
+      scale_offsets;  // batch + 1: starts of each sequence in scale storage, multiples of 128
   int32_t batch() const { return int32_t(offsets.size()) - 1; }
   int32_t length(int32_t b) const { return offsets[b + 1] - offsets[b]; }
   int32_t total() const { return offsets.back(); }
-  int32_t scale_rows() const { return scale_offsets.back(); }   // S
+  int32_t scale_rows() const { return scale_offsets.back(); }  // S
   int32_t longest() const;
 };
 
@@ -32,8 +35,8 @@ struct Tile {
 };
 static_assert(sizeof(Tile) == 16);
 
-// Every tile of `tile_rows` query rows of every sequence that has queries, keys or not: the kernel writes the zeros of a sequence without keys.
-// Order: sequence, head, tile, so that neighbours share keys and values.
+// Every tile of `tile_rows` query rows of every sequence that has queries, keys or not: the kernel writes the
+// zeros of a sequence without keys. Order: sequence, head, tile, so that neighbours share keys and values.
 std::vector<Tile> list_tiles(const Sequences& queries, int32_t heads, int32_t tile_rows);
 
 // What a plan keeps in device memory: pieces, each 256-byte aligned, copied in one transfer.
@@ -55,12 +58,13 @@ inline constexpr uint64_t kWorkspaceAlignment = 256;
 // Checks of caller-supplied device buffers; `name` ("K") begins every message.
 struct TensorRule {
   const char* name;
-  const char* offsets_name;      // where the number of rows comes from
+  const char* offsets_name;  // where the number of rows comes from
   int32_t heads, head_dim, element_bytes;
-  int32_t rows;                  // at least
+  int32_t rows;  // at least
 };
 void check_tensor(const mxfa_tensor& tensor, const TensorRule& rule);
-void check_scales(const mxfa_scales& scales, const char* name, int32_t orientation, int32_t heads, int32_t scale_rows);
+void check_scales(const mxfa_scales& scales, const char* name, int32_t orientation, int32_t heads,
+                  int32_t scale_rows);
 void refuse_scales(const mxfa_scales& scales, const char* name, const char* why);
 void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 
@@ -69,22 +73,23 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 struct mxfa_plan {
   enum class Operation { kAttentionForward, kQuantize } operation;
   mxfa_context* context = nullptr;
-  mxfa::Kernel* kernel = nullptr;         // owned by the context
-  mxfa::Sequences q, k;                   // quantize: q only
-  uint32_t grid = 0;                      // CTAs; 0: nothing to launch
+  mxfa::Kernel* kernel = nullptr;  // owned by the context
+  mxfa::Sequences q, k;            // quantize: q only
+  uint32_t grid = 0;               // CTAs; 0: nothing to launch
   mxfa::WorkspaceImage workspace;
-  uint64_t at_tiles = 0, at_offsets_q = 0, at_offsets_k = 0, at_scale_offsets_q = 0, at_scale_offsets_k = 0;   // in the workspace
-  std::set<uint64_t> prepared;            // workspaces that hold the image
-  nlohmann::ordered_json options;         // every option as resolved
+  uint64_t at_tiles = 0, at_offsets_q = 0, at_offsets_k = 0, at_scale_offsets_q = 0,
+           at_scale_offsets_k = 0;  // in the workspace
+  std::set<uint64_t> prepared;      // workspaces that hold the image
+  nlohmann::ordered_json options;   // every option as resolved
   std::string description;
 
-  mxfa_attention attention{};             // kAttentionForward; scale resolved
-  mxfa_quantize_desc quantize{};          // kQuantize
+  mxfa_attention attention{};     // kAttentionForward; scale resolved
+  mxfa_quantize_desc quantize{};  // kQuantize
 
   // The workspace of a launch: given, aligned and prepared.
   uint64_t require_workspace(const void* workspace) const;
 };
 
 namespace mxfa {
-std::string describe_plan(const mxfa_plan& plan);   // describe.cpp
+std::string describe_plan(const mxfa_plan& plan);  // describe.cpp
 }

@@ -7,7 +7,8 @@
 namespace mxfa {
 namespace {
 
-// The number that stands before `unit` in the line: number_before("16 bytes stack frame", " bytes stack frame") is 16; 0 if it is not there.
+// The number that stands before `unit` in the line: number_before("16 bytes stack frame", " bytes stack
+// frame") is 16; 0 if it is not there.
 int number_before(const std::string& line, const std::string& unit) {
   const size_t end = line.find(unit);
   if (end == std::string::npos) return 0;
@@ -38,9 +39,10 @@ PtxasReport parse_ptxas_log(const std::string& log) {
       report.barriers = std::max(report.barriers, number_before(line, " barriers"));
       report.static_shared_bytes = std::max(report.static_shared_bytes, number_before(line, " bytes smem"));
     } else if (contains(line, "ptxas info") && contains(line, "(C")) {
-      report.warnings.push_back(line);   // numbered advisories: "(C7508) Potential Performance Loss: 'setmaxnreg' ignored ..."
+      report.warnings.push_back(
+          line);  // numbered advisories: "(C7508) Potential Performance Loss: 'setmaxnreg' ignored ..."
     } else if (contains(line, ": warning") || contains(line, "ptxas warning")) {
-      report.warnings.push_back(line);   // "ptxas warning : ...", "file(line): warning #177-D: ..."
+      report.warnings.push_back(line);  // "ptxas warning : ...", "file(line): warning #177-D: ..."
     }
   }
   return report;

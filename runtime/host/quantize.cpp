@@ -5,7 +5,9 @@ namespace mxfa {
 namespace {
 
 const char* layout_name(int32_t layout) {
-  return layout == MXFA_QUANTIZE_ALONG_D ? "along_d" : layout == MXFA_QUANTIZE_ALONG_TOKENS ? "along_tokens" : "square";
+  return layout == MXFA_QUANTIZE_ALONG_D        ? "along_d"
+         : layout == MXFA_QUANTIZE_ALONG_TOKENS ? "along_tokens"
+                                                : "square";
 }
 
 void check_quantize(const mxfa_quantize_desc& desc) {
@@ -13,7 +15,10 @@ void check_quantize(const mxfa_quantize_desc& desc) {
     invalid("head_dim is {}; it must be 64, 96 or 128", desc.head_dim);
   if (desc.heads <= 0) invalid("heads is {}; it must be at least 1", desc.heads);
   if (desc.layout < MXFA_QUANTIZE_ALONG_D || desc.layout > MXFA_QUANTIZE_SQUARE)
-    invalid("layout is {}; it must be MXFA_QUANTIZE_ALONG_D (0), MXFA_QUANTIZE_ALONG_TOKENS (1) or MXFA_QUANTIZE_SQUARE (2)", desc.layout);
+    invalid(
+        "layout is {}; it must be MXFA_QUANTIZE_ALONG_D (0), MXFA_QUANTIZE_ALONG_TOKENS (1) or "
+        "MXFA_QUANTIZE_SQUARE (2)",
+        desc.layout);
   if (desc.scaling_mode != MXFA_RCEIL && desc.scaling_mode != MXFA_FLOOR)
     invalid("scaling_mode is {}; it must be MXFA_RCEIL (0) or MXFA_FLOOR (1)", desc.scaling_mode);
 }
@@ -28,16 +33,20 @@ std::unique_ptr<mxfa_plan> plan_quantize(mxfa_context& context, const mxfa_quant
   check_quantize(desc);
   plan->q = read_sequences("offsets", desc.batch, desc.offsets);
   const int64_t grid = int64_t{plan->q.scale_rows()} / kScaleTileRows * desc.heads;
-  if (grid > INT32_MAX) invalid("{} tiles of {} tokens times {} heads: the limit of a launch is {} CTAs", plan->q.scale_rows() / kScaleTileRows,
-                                kScaleTileRows, desc.heads, INT32_MAX);
-  const std::vector<ConfigField> facts = {
-      {"head_dim", desc.head_dim, false}, {"layout", desc.layout, false}, {"floor", desc.scaling_mode == MXFA_FLOOR, false}};
-  const KernelConfig config = resolve_kernel_config(context.configs, "mxfp8_quantize", context.driver.arch, facts, desc.kernel);
+  if (grid > INT32_MAX)
+    invalid("{} tiles of {} tokens times {} heads: the limit of a launch is {} CTAs",
+            plan->q.scale_rows() / kScaleTileRows, kScaleTileRows, desc.heads, INT32_MAX);
+  const std::vector<ConfigField> facts = {{"head_dim", desc.head_dim, false},
+                                          {"layout", desc.layout, false},
+                                          {"floor", desc.scaling_mode == MXFA_FLOOR, false}};
+  const KernelConfig config =
+      resolve_kernel_config(context.configs, "mxfp8_quantize", context.driver.arch, facts, desc.kernel);
 
   const CurrentContext current(context);
   plan->kernel = &context.kernel(config, sizeof(abi::QuantizeParams));
   if (plan->kernel->tables.tile_rows != kScaleTileRows)
-    device_error("mxfp8_quantize covers {} tokens a tile, the host expects {}", plan->kernel->tables.tile_rows, kScaleTileRows);
+    device_error("mxfp8_quantize covers {} tokens a tile, the host expects {}",
+                 plan->kernel->tables.tile_rows, kScaleTileRows);
   plan->grid = uint32_t(grid);
   plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
@@ -50,21 +59,24 @@ std::unique_ptr<mxfa_plan> plan_quantize(mxfa_context& context, const mxfa_quant
                    {"scale_rows", plan->q.scale_rows()},
                    {"layout", layout_name(desc.layout)},
                    {"scaling_mode", desc.scaling_mode == MXFA_FLOOR ? "floor" : "rceil"}};
-  desc.offsets = nullptr;   // the caller's; the plan keeps copies
+  desc.offsets = nullptr;  // the caller's; the plan keeps copies
   desc.kernel = nullptr;
   return plan;
 }
 
 void launch_quantize(mxfa_plan& plan, const mxfa_quantize_args& args, CUstream stream) {
   const mxfa_quantize_desc& desc = plan.quantize;
-  const bool along_d = desc.layout != MXFA_QUANTIZE_ALONG_TOKENS, along_tokens = desc.layout != MXFA_QUANTIZE_ALONG_D;
+  const bool along_d = desc.layout != MXFA_QUANTIZE_ALONG_TOKENS,
+             along_tokens = desc.layout != MXFA_QUANTIZE_ALONG_D;
   check_tensor(args.input, {"input", "offsets", desc.heads, desc.head_dim, 2, plan.q.total()});
   refuse_scales(args.input.scales, "input", "the input is bf16");
   if (along_d) check_scales(args.scales_d, "scales_d", MXFA_SCALE_ALONG_D, desc.heads, plan.q.scale_rows());
-  if (along_tokens) check_scales(args.scales_tokens, "scales_tokens", MXFA_SCALE_ALONG_TOKENS, desc.heads, plan.q.scale_rows());
+  if (along_tokens)
+    check_scales(args.scales_tokens, "scales_tokens", MXFA_SCALE_ALONG_TOKENS, desc.heads,
+                 plan.q.scale_rows());
   if (!along_d) refuse_scales(args.scales_d, "scales_d", "layout along_tokens does not write it");
   if (!along_tokens) refuse_scales(args.scales_tokens, "scales_tokens", "layout along_d does not write it");
-  if (plan.grid == 0) return;   // no token anywhere: nothing to write
+  if (plan.grid == 0) return;  // no token anywhere: nothing to write
   check_aligned(args.payload, 16, "payload");
   const uint64_t workspace = plan.require_workspace(args.workspace);
 
@@ -80,7 +92,8 @@ void launch_quantize(mxfa_plan& plan, const mxfa_quantize_args& args, CUstream s
   params.scale_tiles = plan.q.scale_rows() / kScaleTileRows;
 
   const CurrentContext current(*plan.context);
-  device_work(*plan.context, [&] { launch_kernel(plan.context->driver, *plan.kernel, plan.grid, &params, stream); });
+  device_work(*plan.context,
+              [&] { launch_kernel(plan.context->driver, *plan.kernel, plan.grid, &params, stream); });
 }
 
 }  // namespace

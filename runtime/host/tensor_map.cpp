@@ -15,7 +15,8 @@ TensorMapRequest ragged_request(const RaggedTensor& tensor) {
   TensorMapRequest request{};
   request.type = tensor.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
   request.address = tensor.address;
-  const cuuint64_t dims[5] = {cuuint64_t(tensor.head_dim), cuuint64_t(tensor.heads), kBig, INT32_MAX, INT32_MAX};
+  const cuuint64_t dims[5] = {cuuint64_t(tensor.head_dim), cuuint64_t(tensor.heads), kBig, INT32_MAX,
+                              INT32_MAX};
   const cuuint64_t strides[4] = {tensor.head_dim * element, row, (uint64_t{1} << 34) - row, row};
   const cuuint32_t box[5] = {cuuint32_t(span / element), 1, cuuint32_t(tensor.box_rows), 1, 1};
   std::copy_n(dims, 5, request.dims);
@@ -30,11 +31,12 @@ abi::TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& r
   static_assert(sizeof(map) == sizeof(abi::TensorMap));
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
   driver.check(
-      driver.cuTensorMapEncodeTiled(&map, request.type, 5, reinterpret_cast<void*>(request.address), request.dims, request.strides, request.box,
-                                    element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, request.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      fmt::format("encoding the tensor map of {} (address {:#x}, row stride {} bytes, {} heads of {})", name, request.address, request.strides[1],
-                  request.dims[1], request.dims[0]));
+      driver.cuTensorMapEncodeTiled(&map, request.type, 5, reinterpret_cast<void*>(request.address),
+                                    request.dims, request.strides, request.box, element_strides,
+                                    CU_TENSOR_MAP_INTERLEAVE_NONE, request.swizzle,
+                                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      fmt::format("encoding the tensor map of {} (address {:#x}, row stride {} bytes, {} heads of {})", name,
+                  request.address, request.strides[1], request.dims[1], request.dims[0]));
   abi::TensorMap out;
   std::memcpy(&out, &map, sizeof(out));
   return out;

@@ -1,11 +1,12 @@
-// Ragged tensor maps: one map for all sequences of a packed tensor, in which rows at or beyond the end of a sequence are out of bounds, so that
-// the copy engine loads zeros for them and stores nothing to them.
+// Ragged tensor maps: one map for all sequences of a packed tensor, in which rows at or beyond the end of a
+// sequence are out of bounds, so that the copy engine loads zeros for them and stores nothing to them.
 //
-// Row i of a sequence that owns rows [off, off + len) has the coordinates (d, head, kBig - len + i, kBig, off + len).  The row coordinate leaves
-// its dimension (kBig rows) exactly when i >= len.  With row stride s bytes the two extra dimensions have strides 2^34 - s and s, and
+// Row i of a sequence that owns rows [off, off + len) has the coordinates (d, head, kBig - len + i, kBig, off
+// + len).  The row coordinate leaves its dimension (kBig rows) exactly when i >= len.  With row stride s
+// bytes the two extra dimensions have strides 2^34 - s and s, and
 //   (kBig - len + i) s + kBig (2^34 - s) + (off + len) s  =  (off + i) s + 2^64  =  (off + i) s   (mod 2^64):
-// the copy engine computes addresses modulo 2^64 and checks bounds per dimension.  The pointer is not shifted, so loads may use it as well as
-// stores.
+// the copy engine computes addresses modulo 2^64 and checks bounds per dimension.  The pointer is not
+// shifted, so loads may use it as well as stores.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +22,16 @@ struct RaggedTensor {
   uint64_t address;
   int32_t head_dim, heads;
   int64_t row_stride_bytes;
-  bool bf16;                 // else one byte an element
+  bool bf16;  // else one byte an element
   int32_t box_rows;
 };
 
-// What is asked of cuTensorMapEncodeTiled; dimensions, fastest first: channel, head, row, and the two extra ones.
+// What is asked of cuTensorMapEncodeTiled; dimensions, fastest first: channel, head, row, and the two extra
+// ones.
 struct TensorMapRequest {
   CUtensorMapDataType type;
   uint64_t address;
-  cuuint64_t dims[5], strides[4];   // strides in bytes, of dimensions 1..4
+  cuuint64_t dims[5], strides[4];  // strides in bytes, of dimensions 1..4
   cuuint32_t box[5];
   CUtensorMapSwizzle swizzle;
 };

@@ -1,4 +1,5 @@
-// The C ABI of mxfa.h with owners and exceptions; nothing else.  Every failed call throws mxfa::Error with the sentence of mxfa_error().
+// The C ABI of mxfa.h with owners and exceptions; nothing else.  Every failed call throws mxfa::Error with
+// the sentence of mxfa_error().
 #pragma once
 
 #include <memory>
@@ -52,7 +53,9 @@ class Plan {
 
   uint64_t workspace() const { return mxfa_plan_workspace(get()); }
   std::string describe() const { return mxfa_plan_describe(get()); }
-  void prepare(void* workspace, void* stream) const { context_->check(mxfa_plan_prepare(get(), workspace, stream)); }
+  void prepare(void* workspace, void* stream) const {
+    context_->check(mxfa_plan_prepare(get(), workspace, stream));
+  }
   void operator()(const mxfa_attention_forward_args& args, void* stream) const {
     context_->check(mxfa_attention_forward(get(), &args, stream));
   }
