@@ -21,10 +21,7 @@ Session::~Session() {
 
 void Session::synchronize() const { driver_.check(driver_.cuCtxSynchronize(), "running the kernel"); }
 
-std::string Session::counters() const {
-  const char* text = driver_.mxfaEmulatorCounters ? driver_.mxfaEmulatorCounters() : nullptr;
-  return text ? text : "";
-}
+std::string Session::counters() const { return driver_.counters(); }
 
 DeviceBuffer::DeviceBuffer(const Session& session, std::string name, uint64_t bytes)
     : session_(session), name_(std::move(name)), bytes_(bytes) {
