@@ -13,10 +13,12 @@
 // lanes.  All loads of a thread are in flight before the first is used.  Maxima are taken on BF16 magnitudes:
 // exact, two elements an instruction.
 //
-// Config: head_dim 64 | 96 | 128; layout 0 along D | 1 along tokens | 2 square; floor 0 | 1 (rounding of the
-// scale);
-//         threads: 32 * warps, warps a divisor of the units; ctas_per_sm: occupancy the registers must leave
-//         room for.
+// Config:
+//   head_dim     64, 96 or 128
+//   layout       blocks: 0 along D, 1 along tokens, 2 square
+//   floor        rounding of the scale: 0 up (never saturates), 1 down
+//   threads      32 x warps; the warps divide the units of a tile
+//   ctas_per_sm  the occupancy that registers must leave room for
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/convert.cuh"
