@@ -57,9 +57,14 @@ void refused_launch(const AttentionInputs& in, const std::function<void(mxfa_att
   Buffer scales_v(in.mx_v.scales_tokens.size());
   mxfa_attention_forward_args args{};
   args.size = sizeof args;
-  args.q = {q.data(), width, p.rows_q(), {scales_q.data(), scales_q.size(), MXFA_SCALE_ALONG_D}};
-  args.k = {k.data(), width, p.rows_k(), {scales_k.data(), scales_k.size(), MXFA_SCALE_ALONG_D}};
-  args.v = {v.data(), width, p.rows_k(), {scales_v.data(), scales_v.size(), MXFA_SCALE_ALONG_TOKENS}};
+  args.q = {q.data(), width, p.rows_q(), {}};
+  args.k = {k.data(), width, p.rows_k(), {}};
+  args.v = {v.data(), width, p.rows_k(), {}};
+  if (in.mxfp8) {
+    args.q.scales = {scales_q.data(), scales_q.size(), MXFA_SCALE_ALONG_D};
+    args.k.scales = {scales_k.data(), scales_k.size(), MXFA_SCALE_ALONG_D};
+    args.v.scales = {scales_v.data(), scales_v.size(), MXFA_SCALE_ALONG_TOKENS};
+  }
   args.o = {o.data(), width, p.rows_o(), {}};
   args.lse = static_cast<float*>(lse.data());
   args.workspace = workspace->data();
@@ -93,13 +98,18 @@ TEST_CASE("fwd-head-dim-72: refused, with the supported sizes", "[attention][sm_
 
 TEST_CASE("mxa-gqa-or-reject: grouped heads in MXFP8 are refused by name", "[attention][sm_100]") {
   refused_plan(true, [](mxfa_attention& a) { a.heads_q = 4, a.heads_kv = 1; },
-               {"heads_q", "4", "heads_kv", "1", "mxfp8"});
+               {"heads_q", "4", "heads_kv", "1"});
+}
+
+TEST_CASE("fwd-scale-zero: refused by name", "[attention][sm_100]") {
+  refused_plan(false, [](mxfa_attention& a) { a.scale = 0.0f; }, {"scale", "0", "positive"});
 }
 
 TEST_CASE("A plan with impossible heads, windows, offsets or scale is refused", "[attention][sm_100]") {
   refused_plan(false, [](mxfa_attention& a) { a.heads_q = 3; }, {"heads_q", "3", "heads_kv", "2"});
   refused_plan(false, [](mxfa_attention& a) { a.window_left = -2; }, {"window", "-2"});
   refused_plan(false, [](mxfa_attention& a) { a.scale = INFINITY; }, {"scale"});
+  refused_plan(false, [](mxfa_attention& a) { a.scale = -1.0f; }, {"scale", "-1"});
   static const int32_t decreasing[] = {0, 130};
   static const int32_t late_start[] = {1, 130};
   static const int32_t two_down[] = {0, 130, 40};
