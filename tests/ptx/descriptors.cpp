@@ -1,5 +1,5 @@
 // Descriptor builders against values that other codebases' builders and the PTX ISA's own examples give.
-#include "../../ptx/descriptor.cuh"
+#include "ptx/descriptor.cuh"
 #include "support/catch.hpp"
 
 using namespace mxfa::ptx;

@@ -18,7 +18,7 @@ struct Form {
 inline const std::vector<Form>& forms() {
 #define MXFA_FORM(HEADER, ARCH, TEXT) {#HEADER, #ARCH, TEXT},
   static const std::vector<Form> list = {
-#include "../../ptx/forms.def"
+#include "ptx/forms.def"
   };
 #undef MXFA_FORM
   return list;

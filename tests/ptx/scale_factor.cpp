@@ -1,5 +1,5 @@
 // The scale rule the kernels use, run on the host: against the exact vectors, and against its own definition.
-#include "../../src/common/scale_factor.cuh"
+#include "src/common/scale_factor.cuh"
 
 #include <cmath>
 
