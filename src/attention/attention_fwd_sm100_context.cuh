@@ -1,10 +1,10 @@
-// What every role of attention_fwd_sm100 shares: the parameters, addresses by the names of the tables, and the walk over tiles.
+// What every role of attention_fwd_sm100 shares: the parameters, addresses by the names of the tables, and
+// the walk over tiles.
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/sreg.cuh"
 #include "src/attention/attention_fwd_sm100_tables.cuh"
 #include "src/common/jagged.cuh"
 
@@ -29,8 +29,9 @@ namespace attention_fwd_sm100 {
 
 struct Context {
   const AttentionForwardParams& p;
-  uint32_t shared;   // base of dynamic shared memory
-  uint32_t tmem;     // base of tensor memory
+  uint32_t warp;    // of the CTA; known to be uniform
+  uint32_t shared;  // base of dynamic shared memory
+  uint32_t tmem;    // base of tensor memory
 
   template <Smem kRow>
   MXFA_DEVICE uint32_t address(uint32_t stage = 0) const {
@@ -45,34 +46,39 @@ struct Context {
   // The column of stage 0 or 1, relative to the base.
   template <Tmem kRow0, Tmem kRow1>
   MXFA_DEVICE uint32_t column(uint32_t stage) const {
-    constexpr uint32_t column0 = kTables.tmem[index_of(kRow0)].column, column1 = kTables.tmem[index_of(kRow1)].column;
+    constexpr uint32_t column0 = kTables.tmem[index_of(kRow0)].column,
+                       column1 = kTables.tmem[index_of(kRow1)].column;
     return stage == 0 ? column0 : column1;
   }
 
-  // Softmax and correction: this thread's row of the query tile, and its TMEM lanes in the form an address takes (bits 16 to 31).
+  // Softmax and correction: this thread's row of the query tile, and its TMEM lanes in the form an address
+  // takes (bits 16 to 31).
   MXFA_DEVICE uint32_t row() const { return threadIdx.x % kWarpgroupThreads; }
-  MXFA_DEVICE uint32_t warp_in_group() const { return ptx::warp_id() % 4; }
+  MXFA_DEVICE uint32_t warp_in_group() const { return warp % 4; }
   MXFA_DEVICE uint32_t quadrant_lanes() const { return warp_in_group() * 32 << 16; }
   template <Smem kRow>
-  MXFA_DEVICE uint32_t row_address(uint32_t stage) const { return address<kRow>(stage) + 4 * row(); }
+  MXFA_DEVICE uint32_t row_address(uint32_t stage) const {
+    return address<kRow>(stage) + 4 * row();
+  }
 };
 
-// One arrival for the warp: the lanes' earlier work happens before bar.warp.sync, and that before the elected lane's arrive (release).
+// One arrival for the warp: the lanes' earlier work happens before bar.warp.sync, and that before the elected
+// lane's arrive (release).
 MXFA_DEVICE void warp_arrive(uint32_t barrier) {
   ptx::warp_sync();
   if (ptx::elect_one()) ptx::mbarrier_arrive(barrier);
 }
 
-// The tiles of this CTA: blockIdx.x, and every gridDim.x-th after it.  The host launches a CTA a tile; all phases carry over, so
-// fewer CTAs that walk the list are a matter of the grid alone.
+// The tiles of this CTA: blockIdx.x, and every gridDim.x-th after it.  The host launches a CTA a tile; all
+// phases carry over, so fewer CTAs that walk the list are a matter of the grid alone.
 struct Tile {
   const AttentionForwardParams& p;
   int32_t index;
   int32_t batch, head;
-  int32_t row;       // first query row of the tile in its sequence
+  int32_t row;  // first query row of the tile in its sequence
   Sequence q, k;
-  int32_t blocks;    // of keys; walked from the last to the first
-  int32_t tail;      // keys in the last block, 1..128
+  int32_t blocks;  // of keys; walked from the last to the first
+  int32_t tail;    // keys in the last block, 1..128
 
   MXFA_DEVICE explicit Tile(const AttentionForwardParams& params) : p(params), index(blockIdx.x) { load(); }
   MXFA_DEVICE bool valid() const { return index < p.tile_count; }

@@ -1,9 +1,12 @@
-// Roles, shared memory, tensor memory and barriers of attention_fwd_sm100.  The kernel takes every offset, column, arrival count and
-// byte count from here, and the same tables are published to the host, so the two cannot drift apart.
+// Roles, shared memory, tensor memory and barriers of attention_fwd_sm100.  The kernel takes every offset,
+// column, arrival count and byte count from here, and the same tables are published to the host, so the two
+// cannot drift apart.
 //
-// ::Config comes before this header in the translation unit; its fields are those of configs/kernels/attention_fwd_sm100.json:
-//   head_dim 64 | 128, mxfp8, kv_stages, softmax_registers, correction_registers, other_registers, o_box_rows,
-//   exp2_emulation_period, exp2_emulation_count, exp2_emulation_first_fragment (see attention_fwd_sm100_softmax.cuh).
+// ::Config comes before this header in the translation unit; its fields are those of
+// configs/kernels/attention_fwd_sm100.json:
+//   head_dim 64 | 128, mxfp8, kv_stages, softmax_registers, correction_registers, other_registers,
+//   o_box_rows, exp2_emulation_period, exp2_emulation_count, exp2_emulation_first_fragment (see
+//   attention_fwd_sm100_softmax.cuh).
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/scale_factor.cuh"
@@ -18,57 +21,72 @@ inline constexpr uint32_t kKvStages = Config::kv_stages;
 static_assert(kD == 64 || kD == 128, "attention_fwd_sm100: head_dim is 64 or 128");
 static_assert(kKvStages >= 3, "V of one block and K of the next are in use while a third slot fills");
 
-// ---- tiles -----------------------------------------------------------------------------------------------------
-inline constexpr uint32_t kStages = 2;   // query tiles of a CTA: the tensor core works for one while the other's softmax runs
-inline constexpr uint32_t kTile = 128;   // rows of Q, and of K and V, in a tile: M and N of S = Q K^T, K of O = P V
+// ---- tiles ----
+// Query tiles of a CTA: the tensor core works for one while the other's softmax runs.
+inline constexpr uint32_t kStages = 2;
+// Rows of Q, and of K and V, in a tile: M and N of S = Q K^T, K of O = P V.
+inline constexpr uint32_t kTile = 128;
 inline constexpr uint32_t kElementBytes = kMxfp8 ? 1 : 2;
-// A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or all 64 of a short row.
+// A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or all 64 of a short
+// row.
 inline constexpr uint32_t kPanelRowBytes = min_of(kD * kElementBytes, 128u);
 inline constexpr uint32_t kPanelBytes = kTile * kPanelRowBytes;
 inline constexpr uint32_t kPanels = kD * kElementBytes / kPanelRowBytes;
 inline constexpr uint32_t kTileBytes = kPanels * kPanelBytes;
-inline constexpr uint32_t kLoadBytes = kTileBytes + (kMxfp8 ? kScaleAtomBytes : 0);   // a tile and its scales, one barrier
-inline constexpr uint32_t kOPanels = kD / 64;   // O leaves as BF16: 64 channels a 128-byte row
+// A tile and its scales arrive on one barrier.
+inline constexpr uint32_t kLoadBytes = kTileBytes + (kMxfp8 ? kScaleAtomBytes : 0);
+inline constexpr uint32_t kOPanels = kD / 64;  // O leaves as BF16: 64 channels a 128-byte row
 inline constexpr uint32_t kOPanelBytes = kTile * 128;
 inline constexpr uint32_t kOBoxRows = Config::o_box_rows;
 static_assert(kTile % kOBoxRows == 0, "o_box_rows divides 128");
 
-// ---- roles -----------------------------------------------------------------------------------------------------
-// Softmax and correction: thread = row of S and O, because warp w of a warpgroup reaches TMEM lanes 32 w .. 32 w + 31 only.
+// ---- roles ----
+//
+// Softmax and correction: thread = row of S and O, because warp w of a warpgroup reaches TMEM lanes 32 w ..
+// 32 w + 31 only.
 inline constexpr uint32_t kThreads = 512;
-inline constexpr uint32_t kCorrectionWarp = 8, kMmaWarp = 12, kEpilogueWarp = 13, kLoadWarp = 14, kIdleWarp = 15;
+inline constexpr uint32_t kCorrectionWarp = 8, kMmaWarp = 12, kEpilogueWarp = 13, kLoadWarp = 14,
+                          kIdleWarp = 15;
 inline constexpr uint32_t kSoftmaxRegisters = Config::softmax_registers;
 inline constexpr uint32_t kCorrectionRegisters = Config::correction_registers;
 inline constexpr uint32_t kOtherRegisters = Config::other_registers;
-// The register file holds 64 K words: 512 a thread for four warpgroups of 128.  With more, setmaxnreg.inc would block for ever.
-static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 512, "register budgets exceed the file");
+// The register file holds 64 K words: 512 a thread for four warpgroups of 128.  With more, setmaxnreg.inc
+// would block for ever.
+static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 512,
+              "register budgets exceed the file");
 static_assert(kSoftmaxRegisters >= 128 && kCorrectionRegisters <= 128 && kOtherRegisters <= 128,
               "a launch gives every thread 128: softmax takes more (setmaxnreg.inc), the others give (dec)");
 
-// ---- tensor memory ---------------------------------------------------------------------------------------------
-// At D = 128 S and O fill all 512 columns, so the scale factors of MXFP8 overlay columns of S that softmax has consumed; at D = 64
-// they have columns of their own.
+// ---- tensor memory ----
+//
+// At D = 128 S and O fill all 512 columns, so the scale factors of MXFP8 overlay columns of S that softmax
+// has consumed; at D = 64 they have columns of their own.
 inline constexpr bool kOverlay = kMxfp8 && kD == 128;
 inline constexpr uint32_t kTmemColumns = 512;
 inline constexpr uint32_t kS = 0, kO = kStages * kTile, kSf = kO + kStages * kD;
-inline constexpr uint32_t kSfColumns = 4;                             // an atom: 128 rows of 4 bytes in 32 lanes
+inline constexpr uint32_t kSfColumns = 4;  // an atom: 128 rows of 4 bytes in 32 lanes
 inline constexpr uint32_t kPColumns = kTile * kElementBytes / 4;
-inline constexpr uint32_t kPInS = kMxfp8 ? 32 : 64;                   // P over the S it was computed from
-inline constexpr uint32_t kSfPvInS = kPInS + kPColumns;               // scales of P V behind P
-inline constexpr uint32_t kSfQkInS = kSfPvInS + 32;                   // scales of the other stage's Q K^T
+inline constexpr uint32_t kPInS = kMxfp8 ? 32 : 64;      // P over the S it was computed from
+inline constexpr uint32_t kSfPvInS = kPInS + kPColumns;  // scales of P V behind P
+inline constexpr uint32_t kSfQkInS = kSfPvInS + 32;      // scales of the other stage's Q K^T
 
+// clang-format off
 enum class Smem { kQ, kO, kKv, kSfQ, kSfKv, kSfP, kAlpha, kRowSum, kBarriers, kTmemBase, kCount };
 enum class Tmem { kS0, kS1, kO0, kO1, kP0, kP1, kSfPv0, kSfPv1, kSfQk0, kSfQk1, kSfStart0, kSfStart1,
                   kSfQ0, kSfQ1, kSfK, kSfP, kSfV, kCount };
 enum class Barrier { kQFull, kQEmpty, kKvFull, kKvEmpty, kSFull, kSRead, kAlphaFull, kPFull, kPLast, kOFull,
                      kSumFull, kSumEmpty, kOutFull, kOutEmpty, kCount };
+// clang-format on
 
 template <class Row>
-MXFA_CONSTEXPR uint32_t index_of(Row row) { return static_cast<uint32_t>(row); }
+MXFA_CONSTEXPR uint32_t index_of(Row row) {
+  return static_cast<uint32_t>(row);
+}
 
 // Rows that this Config does not use have no stages (no columns) here, and are left out of what is published.
 MXFA_CONSTEXPR KernelTables make_tables() {
-  constexpr uint32_t on = kMxfp8, overlay = kOverlay, dedicated = kMxfp8 && !kOverlay, kv = kKvStages, sf = kSfColumns;
+  constexpr uint32_t on = kMxfp8, overlay = kOverlay, dedicated = kMxfp8 && !kOverlay, kv = kKvStages,
+                     sf = kSfColumns;
   constexpr uint32_t never = kNeverWaits;
   KernelTables t{
       .magic = kTablesMagic,
@@ -89,11 +107,11 @@ MXFA_CONSTEXPR KernelTables make_tables() {
       // Offsets are filled in below.  1024: the 128-byte swizzle repeats over 8 rows of 128 bytes.
       .smem = {{"q", 0, kTileBytes, kStages, 1024},
                {"o", 0, kOPanels * kOPanelBytes, kStages, 1024},
-               {"kv", 0, kTileBytes, kv, 1024},               // K and V alternate in one ring
+               {"kv", 0, kTileBytes, kv, 1024},  // K and V alternate in one ring
                {"sf_q", 0, kScaleAtomBytes, kStages * on, 128},
                {"sf_kv", 0, kScaleAtomBytes, kv * on, 128},
                {"sf_p", 0, kScaleAtomBytes, on, 128},
-               {"alpha", 0, kTile * 4, kStages, 16},          // factor of O, one float a row
+               {"alpha", 0, kTile * 4, kStages, 16},  // factor of O, one float a row
                {"row_sum", 0, kTile * 4, kStages, 16},
                {"barriers", 0, 0, 1, 8},
                {"tmem_base", 0, 4, 1, 4}},
@@ -114,8 +132,8 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                {"sf_k", kSf + 2 * sf, 2 * sf * dedicated, "q k^t", "q k^t done, two blocks"},
                {"sf_p", kSf + 4 * sf, sf * dedicated, "start", "end"},
                {"sf_v", kSf + 5 * sf, 2 * sf * dedicated, "p v", "p v done, two blocks"}},
-      // One elected lane arrives for its warp, so a warpgroup counts 4.  The side that may run first waits with parity 1, which
-      // a fresh barrier passes.
+      // One elected lane arrives for its warp, so a warpgroup counts 4.  The side that may run first waits
+      // with parity 1, which a fresh barrier passes.
       .barriers = {{"q_full", 0, kStages, 1, kLoadBytes, "load", "mma", never, 0},
                    {"q_empty", 0, kStages, 1, 0, "mma commit", "load", never, 1},
                    {"kv_full", 0, kv, 1, kLoadBytes, "load", "mma", never, 0},
@@ -147,7 +165,8 @@ MXFA_CONSTEXPR KernelTables make_tables() {
 inline constexpr KernelTables kTables = make_tables();
 static_assert(kTables.shared_bytes <= 232448, "a CTA has 227 KB of shared memory: take fewer kv_stages");
 
-// The mbarriers in the order of their addresses, without gaps from the first row on: what each is initialised with.
+// The mbarriers in the order of their addresses, without gaps from the first row on: what each is initialised
+// with.
 struct ArrivalCounts {
   uint32_t barriers;
   uint32_t count[64];
@@ -159,7 +178,8 @@ MXFA_CONSTEXPR ArrivalCounts arrival_counts() {
   return counts;
 }
 
-// What lives at the same time does not share columns; docs/attention_fwd_sm100.md argues the overlays one by one.
+// What lives at the same time does not share columns; docs/attention_fwd_sm100.md argues the overlays one by
+// one.
 MXFA_CONSTEXPR bool tmem_is_sound() {
   using enum Tmem;
   auto row = [](Tmem r) -> const TmemRow& { return kTables.tmem[index_of(r)]; };
@@ -176,9 +196,10 @@ MXFA_CONSTEXPR bool tmem_is_sound() {
       if (a != b && !apart(a, b)) return false;
   for (const TmemRow& r : kTables.tmem)
     if (r.columns != 0 && r.column + r.columns > kTmemColumns) return false;
-  return inside(kP0, kS0) && inside(kP1, kS1) && inside(kSfPv0, kS0) && inside(kSfPv1, kS1) && apart(kP0, kSfPv0) &&
-         apart(kP1, kSfPv1) && inside(kSfQk0, kS1) && inside(kSfQk1, kS0) && apart(kSfQk0, kP1) && apart(kSfQk1, kP0) &&
-         apart(kSfQk0, kSfPv1) && apart(kSfQk1, kSfPv0) && inside(kSfStart0, kO1) && inside(kSfStart1, kO0);
+  return inside(kP0, kS0) && inside(kP1, kS1) && inside(kSfPv0, kS0) && inside(kSfPv1, kS1) &&
+         apart(kP0, kSfPv0) && apart(kP1, kSfPv1) && inside(kSfQk0, kS1) && inside(kSfQk1, kS0) &&
+         apart(kSfQk0, kP1) && apart(kSfQk1, kP0) && apart(kSfQk0, kSfPv1) && apart(kSfQk1, kSfPv0) &&
+         inside(kSfStart0, kO1) && inside(kSfStart1, kO0);
 }
 static_assert(tmem_is_sound(), "tensor memory: regions that live together overlap, or leave the 512 columns");
 
