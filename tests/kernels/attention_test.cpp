@@ -96,11 +96,12 @@ TEST_CASE("Scores of +-10000 neither overflow nor vanish", "[attention][sm_100]"
       problem.scale = 1.0;
       AttentionInputs inputs = make_inputs(problem, f.mxfp8, DataDistribution::kNormal, 0.125);
       for (int i = 0; i < 70; ++i) inputs.bf16_q[i * f.head_dim] = bf16_from_double(sign * 64.0);
-      for (int j = 0; j < 200; ++j) inputs.bf16_k[j * f.head_dim] = bf16_from_double(156.0);
+      for (int j = 0; j < 200; ++j) inputs.bf16_k[j * f.head_dim] = bf16_from_double(160.0);
       update_inputs(inputs);
       const AttentionOutputs outputs = run_attention(inputs);
       check_kernel_rounding(inputs, outputs);
-      for (float lse : outputs.lse) CHECK(std::fabs(lse - sign * 9984) < 100);
+      // 64 * 160, both exact in E4M3; the other channels add a few hundredths a score, and ln 200.
+      for (float lse : outputs.lse) REQUIRE(std::fabs(lse - sign * 10240) < 10);
     }
 }
 
