@@ -18,6 +18,17 @@ TEST_CASE("128x4 tiling agrees with the layout vectors", "[scale_layout]") {
   }
 }
 
+TEST_CASE("128x4 tiling agrees with the instruction-set vectors", "[scale_layout]") {
+  const auto vectors = load_vectors("../vectors-blackwell-isa.json");
+  for (const auto& point : vectors["sf_gmem"]) {
+    const int64_t columns = point["K"].get<int64_t>() / 32;
+    CHECK(scale_offset(point["m"], point["k"].get<int64_t>() / 32, columns) ==
+          point["offset"].get<int64_t>());
+  }
+  for (const auto& point : vectors["sf_atom"])
+    CHECK(scale_offset(point["m"], point["kblock"], kAtomColumns) == point["byte_in_512B"].get<int64_t>());
+}
+
 TEST_CASE("sf-index-probes: byte positions in the 128x4 scale tile", "[scale_layout]") {
   CHECK(scale_offset(0, 0, 4) == 0);
   CHECK(scale_offset(32, 0, 4) == 4);
