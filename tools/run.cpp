@@ -32,10 +32,6 @@ ordered_json finite_or_null(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
-ordered_json counters_of(const RunRow& row) {
-  return row.counters.empty() ? ordered_json() : ordered_json::parse(row.counters, nullptr, false);
-}
-
 double counter(const ordered_json& counters, const char* name) {
   return counters.is_object() && counters.contains(name) && counters[name].is_number()
              ? counters[name].get<double>()
@@ -66,7 +62,7 @@ std::vector<std::string> cells_of(const RunRow& row, const Session& session) {
     cells.push_back(
         row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "attn_fwd" ? "TFLOP/s" : "GB/s") : "-");
   } else {
-    const ordered_json counters = counters_of(row);
+    const ordered_json& counters = row.counters;
     cells.push_back(short_count(counter(counters, "warp_instructions")));
     cells.push_back(short_count(counter(counters, "mma_instructions")));
   }
@@ -97,7 +93,7 @@ ordered_json json_of(const RunRow& row, const Session& session) {
     out["time_ms"] = row.time_ms;
     out[row.op == "attn_fwd" ? "tflops" : "gb_per_s"] = row.rate;
   } else {
-    out["counters"] = counters_of(row);
+    out["counters"] = row.counters;
   }
   if (row.has_accuracy) {
     out["sqnr_db"] = finite_or_null(row.sqnr_db);

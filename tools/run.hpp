@@ -22,8 +22,8 @@ struct RunRow {
   std::string shape, op, dtype, kernel, arch;
   std::string jit;  // cold: compiled now; warm: from disk; reused: loaded for an earlier row
   double compile_ms = 0, load_ms = 0;  // of the kernel named above; compile_ms is 0 unless cold
-  double time_ms = 0, rate = 0;  // real devices only; rate in TFLOP/s (attention) or GB/s (quantisation)
-  std::string counters;          // the CPU driver's, JSON text
+  double time_ms = 0, rate = 0;     // real devices only; rate in TFLOP/s (attention) or GB/s (quantisation)
+  nlohmann::ordered_json counters;  // the CPU driver's, of the checked launch
   bool checked = false;
   double sqnr_db = 0, cosine = 0, max_abs = 0, quantized_sqnr_db = 0, lse_error = 0;
   bool has_accuracy = false;          // the five above mean something

@@ -164,10 +164,11 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
   args.lse = static_cast<float*>(lse.data());
   args.workspace = workspace.data();
   plan.prepare(args.workspace, nullptr);
+  const nlohmann::ordered_json before = session.counters();
   plan(args, nullptr);
   session.synchronize();
   if (rows_o > 0) {
-    row.counters = session.counters();
+    row.counters = session.counters_since(before);
     if (session.real_device()) {
       row.time_ms = median_ms(session, [&] { plan(args, nullptr); });
       row.rate = 2.0 * work / row.time_ms * 1e-9;  // TFLOP/s

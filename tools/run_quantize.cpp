@@ -88,10 +88,11 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   if (layout == BlockLayout::kAlongD) args.scales_tokens = {};
   args.workspace = operand.workspace->data();
   plan.prepare(args.workspace, nullptr);
+  const nlohmann::ordered_json before = session.counters();
   plan(args, nullptr);
   session.synchronize();
   if (own_row && tokens > 0) {
-    row.counters = session.counters();
+    row.counters = session.counters_since(before);
     if (session.real_device()) {
       row.time_ms = median_ms(session, [&] { plan(args, nullptr); });
       const uint64_t scale_tensors = layout == BlockLayout::kSquare ? 2 : 1;

@@ -21,7 +21,16 @@ Session::~Session() {
 
 void Session::synchronize() const { driver_.check(driver_.cuCtxSynchronize(), "running the kernel"); }
 
-std::string Session::counters() const { return driver_.counters(); }
+nlohmann::ordered_json Session::counters() const {
+  const std::string text = driver_.counters();
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json::parse(text);
+}
+
+nlohmann::ordered_json Session::counters_since(const nlohmann::ordered_json& before) const {
+  nlohmann::ordered_json now = counters();
+  for (auto& [name, value] : now.items()) value = value.get<uint64_t>() - before[name].get<uint64_t>();
+  return now;
+}
 
 DeviceBuffer::DeviceBuffer(const Session& session, std::string name, uint64_t bytes)
     : session_(session), name_(std::move(name)), bytes_(bytes) {

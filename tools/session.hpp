@@ -27,8 +27,9 @@ class Session {
 
   // Waits for everything launched; a fault or a deadlock comes out here, with the driver's report.
   void synchronize() const;
-  // Counters of the last launch of the CPU driver, as JSON text; "" on a real device.
-  std::string counters() const;
+  // What the CPU driver has executed since it started, and since an earlier answer; null on a real device.
+  nlohmann::ordered_json counters() const;
+  nlohmann::ordered_json counters_since(const nlohmann::ordered_json& before) const;
 
  private:
   Driver driver_;
