@@ -127,35 +127,39 @@ struct Mma {
   PipelineState<1> s_read = PipelineState<1>::consumer();
   uint32_t parity_k = 0, parity_v = 0;  // which copy of the dedicated scale columns
   bool first_block = true;              // of the kernel
+  // Descriptors of the start of shared memory; each operand lies a constant and a stage further.
+  uint64_t k_major = ptx::smem_descriptor_k_major(c.shared, kSwizzle);
+  uint64_t mn_major = ptx::smem_descriptor_mn_major(c.shared, kPanelBytes, kSwizzle);
+  uint64_t scale_atom = ptx::smem_descriptor_scale_atom(c.shared);
 
-  MXFA_DEVICE void copy_scales(uint32_t column, uint32_t source) const {
-    ptx::tcgen05_cp_32x128b_warpx4(column, ptx::smem_descriptor_scale_atom(source));
+  MXFA_DEVICE void copy_scales(uint32_t column, uint32_t offset) const {
+    ptx::tcgen05_cp_32x128b_warpx4(column, ptx::descriptor_advance(scale_atom, offset));
   }
 
   // S(stage) = Q(stage) K^T, K in ring slot `slot`.
   MXFA_DEVICE void scores(uint32_t stage, uint32_t slot) {
-    const uint32_t d = c.tmem + c.column<Tmem::kS0, Tmem::kS1>(stage);
-    const uint64_t a = ptx::smem_descriptor_k_major(c.address<Smem::kQ>(stage), kSwizzle);
-    const uint64_t b = ptx::smem_descriptor_k_major(c.address<Smem::kKv>(slot), kSwizzle);
+    const uint32_t d = c.column<Tmem::kS0, Tmem::kS1>(stage);
+    const uint64_t a = ptx::descriptor_advance(k_major, c.offset<Smem::kQ>(stage));
+    const uint64_t b = ptx::descriptor_advance(k_major, c.offset<Smem::kKv>(slot));
     uint32_t sfa = 0, sfb = 0;
     if constexpr (kOverlay) {
       // Over the other stage's S, once its softmax has taken the scores out.  Before the first block nothing
       // lives in O, so there stage 1 need not wait for the softmax of stage 0.
-      sfa = c.tmem + (first_block ? c.column<Tmem::kSfStart0, Tmem::kSfStart1>(stage)
-                                  : c.column<Tmem::kSfQk0, Tmem::kSfQk1>(stage));
+      sfa = first_block ? c.column<Tmem::kSfStart0, Tmem::kSfStart1>(stage)
+                        : c.column<Tmem::kSfQk0, Tmem::kSfQk1>(stage);
       sfb = sfa + kSfColumns;
       if (!first_block) {
         ptx::mbarrier_wait(c.barrier<Barrier::kSRead>(1 - stage), s_read.phase);
         ptx::tcgen05_fence_after_thread_sync();  // the softmax's loads, before our copies
       }
-      copy_scales(sfa, c.address<Smem::kSfQ>(stage));
-      copy_scales(sfb, c.address<Smem::kSfKv>(slot));
+      copy_scales(sfa, c.offset<Smem::kSfQ>(stage));
+      copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     } else if constexpr (kMxfp8) {
       // Two copies of the K scales in turn: when one comes round again both S of two blocks ago are known to
       // be complete.
-      sfa = c.tmem + c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage);
-      sfb = c.tmem + c.column<Tmem::kSfK, Tmem::kSfK>(0) + parity_k * kSfColumns;
-      if (stage == 0) copy_scales(sfb, c.address<Smem::kSfKv>(slot));
+      sfa = c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage);
+      sfb = c.column<Tmem::kSfK, Tmem::kSfK>(0) + parity_k * kSfColumns;
+      if (stage == 0) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     }
 #pragma unroll
     for (uint32_t step = 0; step < kQkSteps; ++step) {
@@ -182,21 +186,21 @@ struct Mma {
 
   // O(stage) += P(stage) V, V in ring slot `slot`; the first `steps` K steps, those with tokens.
   MXFA_DEVICE void weighted_sum(uint32_t stage, uint32_t slot, uint32_t steps, bool accumulate) {
-    const uint32_t d = c.tmem + c.column<Tmem::kO0, Tmem::kO1>(stage);
-    const uint32_t a = c.tmem + c.column<Tmem::kP0, Tmem::kP1>(stage);
-    const uint64_t b = ptx::smem_descriptor_mn_major(c.address<Smem::kKv>(slot), kPanelBytes, kSwizzle);
+    const uint32_t d = c.column<Tmem::kO0, Tmem::kO1>(stage);
+    const uint32_t a = c.column<Tmem::kP0, Tmem::kP1>(stage);
+    const uint64_t b = ptx::descriptor_advance(mn_major, c.offset<Smem::kKv>(slot));
     ptx::mbarrier_wait(c.barrier<Barrier::kPFull>(stage), p_full.phase);
     ptx::tcgen05_fence_after_thread_sync();  // P stored by softmax, O rescaled by the correction
     uint32_t sfa = 0, sfb = 0;
     if constexpr (kOverlay) {
-      sfa = c.tmem + c.column<Tmem::kSfPv0, Tmem::kSfPv1>(stage);
+      sfa = c.column<Tmem::kSfPv0, Tmem::kSfPv1>(stage);
       sfb = sfa + kSfColumns;
-      copy_scales(sfa, c.address<Smem::kSfP>());  // S overwrites it, so again for every block
-      copy_scales(sfb, c.address<Smem::kSfKv>(slot));
+      copy_scales(sfa, c.offset<Smem::kSfP>());  // S overwrites it, so again for every block
+      copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     } else if constexpr (kMxfp8) {
-      sfa = c.tmem + c.column<Tmem::kSfP, Tmem::kSfP>(0);
-      sfb = c.tmem + c.column<Tmem::kSfV, Tmem::kSfV>(0) + parity_v * kSfColumns;
-      if (stage == 0) copy_scales(sfb, c.address<Smem::kSfKv>(slot));
+      sfa = c.column<Tmem::kSfP, Tmem::kSfP>(0);
+      sfb = c.column<Tmem::kSfV, Tmem::kSfV>(0) + parity_v * kSfColumns;
+      if (stage == 0) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     }
 #pragma unroll
     for (uint32_t step = 0; step < kPvSteps; ++step) {
@@ -228,7 +232,7 @@ struct Mma {
 
   MXFA_DEVICE void run() {
     if constexpr (kMxfp8 && !kOverlay)
-      copy_scales(c.tmem + c.column<Tmem::kSfP, Tmem::kSfP>(0), c.address<Smem::kSfP>());
+      copy_scales(c.column<Tmem::kSfP, Tmem::kSfP>(0), c.offset<Smem::kSfP>());
     for (Tile tile(c.p); tile.valid(); tile.next()) {
       if (tile.blocks == 0) continue;
       wait_kv(kv.stage, kv.phase);
@@ -236,7 +240,7 @@ struct Mma {
       for (uint32_t stage = 0; stage < kStages; ++stage) {
         ptx::mbarrier_wait(c.barrier<Barrier::kQFull>(stage), q_full.phase);
         if constexpr (kMxfp8 && !kOverlay)
-          copy_scales(c.tmem + c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage), c.address<Smem::kSfQ>(stage));
+          copy_scales(c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage), c.offset<Smem::kSfQ>(stage));
         scores(stage, kv.stage);
       }
       q_full.advance();
@@ -277,7 +281,7 @@ struct Mma {
 inline constexpr uint32_t kOChunk = 16;  // columns of O in registers at a time
 
 MXFA_DEVICE void rescale_output(const Context& c, uint32_t stage, float alpha) {
-  const uint32_t column = c.tmem + c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
+  const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
   const uint64_t alpha2 = ptx::pack_f32x2(alpha, alpha);
 #pragma unroll
   for (uint32_t d = 0; d < kD; d += kOChunk) {
@@ -295,7 +299,7 @@ MXFA_DEVICE void rescale_output(const Context& c, uint32_t stage, float alpha) {
 // O(stage) * scale as BF16 into the staging buffer, in the 128-byte swizzle of its tensor map: 16-byte chunk
 // j of row r lies at j ^ (r % 8).
 MXFA_DEVICE void stage_output(const Context& c, uint32_t stage, float scale, bool empty) {
-  const uint32_t column = c.tmem + c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
+  const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
   const uint32_t row = c.row(), buffer = c.address<Smem::kO>(stage) + row * 128;
 #pragma unroll
   for (uint32_t d = 0; d < kD; d += kOChunk) {
@@ -391,7 +395,7 @@ MXFA_DEVICE void epilogue(const Context& c) {
 MXFA_DEVICE void run(const AttentionForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   const uint32_t warp = ptx::warp_id();
-  Context c{p, warp, smem_address(dynamic_shared), 0};
+  const Context c{p, warp, smem_address(dynamic_shared)};
   if (warp == kIdleWarp && ptx::elect_one()) {
     constexpr ArrivalCounts kArrivals = arrival_counts();
 #pragma unroll
@@ -418,7 +422,7 @@ MXFA_DEVICE void run(const AttentionForwardParams& p) {
   }
   ptx::cta_sync();
   ptx::tcgen05_fence_after_thread_sync();
-  c.tmem = ptx::ld_shared_b32(c.address<Smem::kTmemBase>());
+  if (warp == kMmaWarp && ptx::ld_shared_b32(c.address<Smem::kTmemBase>()) != 0) ptx::trap();
 
   if (warp < kCorrectionWarp) {
     ptx::setmaxnreg_inc<kSoftmaxRegisters>();
@@ -437,7 +441,7 @@ MXFA_DEVICE void run(const AttentionForwardParams& p) {
   ptx::cta_sync();
   if (warp == kMmaWarp) {
     ptx::tcgen05_fence_after_thread_sync();
-    ptx::tcgen05_dealloc(c.tmem, kTmemColumns);
+    ptx::tcgen05_dealloc(0, kTmemColumns);
   }
 }
 

@@ -31,21 +31,25 @@ struct Context {
   const AttentionForwardParams& p;
   uint32_t warp;    // of the CTA; known to be uniform
   uint32_t shared;  // base of dynamic shared memory
-  uint32_t tmem;    // base of tensor memory
 
   template <Smem kRow>
-  MXFA_DEVICE uint32_t address(uint32_t stage = 0) const {
+  MXFA_DEVICE static uint32_t offset(uint32_t stage = 0) {
     constexpr SmemRow row = kTables.smem[index_of(kRow)];
-    return shared + row.offset + stage * row.bytes;
+    return row.offset + stage * row.bytes;
+  }
+  template <Smem kRow>
+  MXFA_DEVICE uint32_t address(uint32_t stage = 0) const {
+    return shared + offset<kRow>(stage);
   }
   template <Barrier kRow>
   MXFA_DEVICE uint32_t barrier(uint32_t stage) const {
     constexpr uint32_t offset = kTables.barriers[index_of(kRow)].offset;
     return shared + offset + 8 * stage;
   }
-  // The column of stage 0 or 1, relative to the base.
+  // The column of stage 0 or 1.  The CTA owns all 512 columns, so the base is column 0: a constant, which
+  // saves the roles many registers; the kernel checks it once.
   template <Tmem kRow0, Tmem kRow1>
-  MXFA_DEVICE uint32_t column(uint32_t stage) const {
+  MXFA_DEVICE static uint32_t column(uint32_t stage) {
     constexpr uint32_t column0 = kTables.tmem[index_of(kRow0)].column,
                        column1 = kTables.tmem[index_of(kRow1)].column;
     return stage == 0 ? column0 : column1;

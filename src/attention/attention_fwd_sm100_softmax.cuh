@@ -81,9 +81,8 @@ struct SoftmaxRow {
 template <bool kFirst>
 MXFA_DEVICE void softmax_block(const Context& c, uint32_t stage, uint32_t phase, bool signal_read,
                                int32_t valid, SoftmaxRow& row) {
-  const uint32_t quadrant = c.tmem + c.quadrant_lanes();
-  const uint32_t s_column = quadrant + c.column<Tmem::kS0, Tmem::kS1>(stage);
-  const uint32_t p_column = quadrant + c.column<Tmem::kP0, Tmem::kP1>(stage);
+  const uint32_t s_column = c.quadrant_lanes() + c.column<Tmem::kS0, Tmem::kS1>(stage);
+  const uint32_t p_column = c.quadrant_lanes() + c.column<Tmem::kP0, Tmem::kP1>(stage);
   float s[kFragments][kFragment];
 
   ptx::mbarrier_wait(c.barrier<Barrier::kSFull>(stage), phase);
