@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,16 @@ namespace {
 const std::vector<std::string> kVariables = {"MXFA_DEVICE", "MXFA_CACHE_DIR",        "MXFA_VERBOSE",
                                              "MXFA_NVRTC",  "MXFA_EMULATOR_LIBRARY", "MXFA_CUDA"};
 
+uint64_t parse_seed(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw InputError(
+        fmt::format("--seed: got {}, need an integer from 0 to {}", json_quote(text), UINT64_MAX));
+  }
+  return value;
+}
+
 }  // namespace
 
 void add_common_flags(CLI::App& command, CommonFlags& flags) {
@@ -29,7 +40,10 @@ void add_common_flags(CLI::App& command, CommonFlags& flags) {
                      "MXFA_DEVICE, then auto)");
   command.add_option("--json", flags.json,
                      "also write the results as JSON to this file; '-': to stdout instead of the table");
-  command.add_option("--seed", flags.seed, "random seed of the data, instead of the shape file's");
+  // As text: CLI11 2.1 turns -1 into a large number.
+  command.add_option_function<std::string>(
+      "--seed", [&flags](const std::string& text) { flags.seed = parse_seed(text); },
+      "random seed of the data, instead of the shape file's");
   CLI::Option* verbose = command.add_flag("-v,--verbose", flags.verbose, "say more");
   command.add_flag("-q,--quiet", flags.quiet, "say nothing but results and errors")->excludes(verbose);
 }

@@ -1,9 +1,28 @@
 // The program `mxfa`: one file a subcommand.  Results go to stdout, messages to stderr.
 // Exit codes: 0 all passed; 1 a result was wrong; 2 bad input or usage; 3 device, driver or compiler trouble;
 // 4 hazard or deadlock.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <exception>
 
 #include "common.hpp"
+
+namespace {
+
+// CLI11 takes an unknown first word for a stray argument; say what it is.
+void refuse_unknown_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return;
+  const std::string nearest = mxfa::nearest_name(word, names);
+  throw mxfa::InputError(fmt::format("unknown command {}; {}", mxfa::json_quote(word),
+                                     nearest.empty()
+                                         ? fmt::format("the commands are {}", fmt::join(names, ", "))
+                                         : "did you mean " + mxfa::json_quote(nearest) + "?"));
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace mxfa::tools;
@@ -23,6 +42,7 @@ int main(int argc, char** argv) {
   add_info(app, flags, exit_code);
   add_cache(app, flags, exit_code);
   try {
+    if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,235 @@
+// The subcommands as a user meets them: usage, refusals of what this version cannot run, and a small shape
+// from file to verdict.
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "support/catch.hpp"
+#include "tools/program.hpp"
+
+using mxfa::test::ProgramResult;
+using mxfa::test::Workplace;
+using nlohmann::json;
+
+namespace {
+
+const std::string kDevice = "emulator:b200";
+
+std::string shape_text(const std::string& dtype, const std::string& more = "") {
+  return R"({"op":"attn_fwd","dtype":")" + dtype +
+         R"(","head_dim":64,"heads_q":1,"seqlens_q":[3,0,130],"seqlens_k":[5,7,0])" + more + "}";
+}
+
+json load(const std::string& path) { return json::parse(std::ifstream(path)); }
+
+}  // namespace
+
+TEST_CASE("wrong usage exits with 2 and says what is right") {
+  const Workplace workplace;
+  const auto [line, message] = GENERATE(table<std::string, std::string>({
+      {"", "subcommand is required"},
+      {"bench x", "unknown command \"bench\"; the commands are run, explain, compile, info, cache"},
+      {"explian x", "did you mean \"explain\"?"},
+      {"run", "SHAPE is required"},
+      {"run x.json --bogus", "--bogus"},
+      {"run x.json --seed -1", "--seed"},
+      {"run x.json --quiet --verbose", "excludes"},
+      {"info --device emulator:b300", "must be auto, gpu, emulator, emulator:b200"},
+      {"info --json /nonexistent/folder/x", "cannot write this path"},
+  }));
+  std::vector<std::string> arguments;
+  std::stringstream words(line);
+  for (std::string word; words >> word;) arguments.push_back(word);
+  const ProgramResult result = workplace.run(arguments);
+  CAPTURE(line, result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err.find(message) != std::string::npos);
+}
+
+TEST_CASE("help and version exit with 0 and name the exit codes") {
+  const Workplace workplace;
+  const ProgramResult help = workplace.run({"--help"});
+  CHECK(help.exit_code == 0);
+  CHECK(help.out.find("2 bad input or usage") != std::string::npos);
+  CHECK(workplace.run({"--version"}).out.starts_with("mxfa "));
+}
+
+TEST_CASE("an option this version cannot run is refused by name, with exit code 2 and nothing run") {
+  const Workplace workplace;
+  const auto [more, name] = GENERATE(table<std::string, std::string>({
+      {R"(,"causal":true)", "causal"},
+      {R"(,"window":[4,-1])", "window"},
+      {R"(,"mxfp8":{"p_scale":"dynamic"})", "p_scale"},
+      {R"(,"kernel":{"no_such_field":1})", "no_such_field"},
+  }));
+  const std::string dtype = more.find("mxfp8") != std::string::npos ? "mxfp8" : "bf16";
+  const ProgramResult result =
+      workplace.run({"run", workplace.write("shape.json", shape_text(dtype, more)), "--device", kDevice});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err.find(name) != std::string::npos);
+  CHECK(result.err.find("shape.json") != std::string::npos);
+}
+
+TEST_CASE("attn_bwd, GQA, broadcast-Q and head_dim 96 are refused by name") {
+  const Workplace workplace;
+  const auto [text, name] = GENERATE(table<std::string, std::string>({
+      {R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
+       "attn_bwd"},
+      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":2,"heads_kv":1,"seqlens_q":[3],"seqlens_k":[5]})",
+       "heads_kv"},
+      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5,6],"broadcast_q":true})",
+       "broadcast_q"},
+      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
+       "head_dim"},
+  }));
+  const ProgramResult result =
+      workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find(name) != std::string::npos);
+}
+
+TEST_CASE("a small jagged shape runs and passes, and the report says how") {
+  const std::string dtype = GENERATE("bf16", "mxfp8");
+  const Workplace workplace;
+  const std::string report = workplace.path("out.json");
+  const ProgramResult result = workplace.run(
+      {"run", workplace.write("shape.json", shape_text(dtype)), "--device", kDevice, "--json", report});
+  CAPTURE(result.err, result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find("pass") != std::string::npos);
+  const json row = load(report).at("rows").at(0);
+  CHECK(row["verdict"] == "pass");
+  CHECK(row["dtype"] == dtype);
+  CHECK(row["arch"] == "sm_100a");
+  // The CPU driver's clock says nothing about a kernel: counts, never a time.
+  CHECK_FALSE(row.contains("time_ms"));
+  CHECK(row["counters"]["warp_instructions"] > 0);
+  CHECK(row["counters"]["mma_instructions"] > 0);
+}
+
+TEST_CASE("a limit that cannot be met makes the verdict FAIL and the exit code 1") {
+  const Workplace workplace;
+  const ProgramResult result = workplace.run(
+      {"run", workplace.write("shape.json", shape_text("bf16", R"(,"tolerance":{"sqnr_db":500})")),
+       "--device", kDevice});
+  CAPTURE(result.err, result.out);
+  CHECK(result.exit_code == 1);
+  CHECK(result.out.find("FAIL") != std::string::npos);
+  CHECK(result.err.find("need at least 500") != std::string::npos);
+}
+
+TEST_CASE("quantisation is compared byte by byte, in every layout") {
+  const std::string block = GENERATE("1x32", "32x32");
+  const Workplace workplace;
+  const std::string text =
+      R"({"op":"mxfp8_quantize","dtype":"mxfp8","head_dim":64,"heads_q":2,"seqlens_q":[33,0,129],)"
+      R"("mxfp8":{"block":")" +
+      block + R"("},"data":{"distribution":"power_of_two"}})";
+  const ProgramResult result =
+      workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice, "--json", "-"});
+  CAPTURE(result.err, result.out);
+  REQUIRE(result.exit_code == 0);
+  const json rows = json::parse(result.out).at("rows");
+  CHECK(rows.size() == (block == "1x32" ? 2 : 1));
+  for (const json& row : rows) CHECK(row["verdict"] == "pass");
+}
+
+TEST_CASE("a batch without tokens succeeds without a launch") {
+  const Workplace workplace;
+  const std::string lengths = GENERATE("[]", "[0,0]");
+  const std::string text =
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_k":"same","seqlens_q":)" +
+      lengths + "}";
+  const ProgramResult result =
+      workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice});
+  CAPTURE(result.err, result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.find("nothing launched") != std::string::npos);
+}
+
+TEST_CASE("explain shows the resolved options and the kernel's tables without running it") {
+  const Workplace workplace;
+  const std::string file = workplace.write("shape.json", shape_text("mxfp8"));
+  const ProgramResult result = workplace.run({"explain", file, "--device", kDevice});
+  CAPTURE(result.err, result.out);
+  REQUIRE(result.exit_code == 0);
+  for (const char* part :
+       {"attention_fwd_sm100", "mxfp8_quantize", "grid", "key", "tmem", "barriers", "roles", "smem"}) {
+    CAPTURE(part);
+    CHECK(result.out.find(part) != std::string::npos);
+  }
+  const json plans =
+      json::parse(workplace.run({"explain", file, "--device", kDevice, "--json", "-"}).out).at("plans");
+  CHECK(plans.size() == 4);  // attention, Q, K, V
+}
+
+TEST_CASE("compile writes PTX, cubin and report, and no kernel spills") {
+  const Workplace workplace;
+  const std::string file = workplace.write("shape.json", shape_text("mxfp8"));
+  std::filesystem::create_directory(workplace.path("out"));
+  const ProgramResult result = workplace.run(
+      {"compile", file, "--device", kDevice, "--out", workplace.path("out"), "--strict", "--json", "-"});
+  CAPTURE(result.err, result.out);
+  REQUIRE(result.exit_code == 0);
+  int ptx = 0, cubin = 0;
+  for (const std::string& name : workplace.files()) {
+    ptx += name.ends_with(".ptx");
+    cubin += name.ends_with(".cubin");
+  }
+  const json kernels = json::parse(result.out).at("kernels");
+  CHECK(ptx == static_cast<int>(kernels.size()));
+  CHECK(cubin == ptx);
+  for (const json& kernel : kernels)
+    CHECK(kernel["spill_stores"].get<int>() + kernel["spill_loads"].get<int>() == 0);
+  CHECK(workplace.run({"compile", file, "--out", workplace.path("nowhere")}).exit_code == 2);
+}
+
+TEST_CASE("info names devices, compiler, cache and kernels") {
+  const Workplace workplace;
+  const ProgramResult result = workplace.run({"info", "--device", kDevice, "--json", "-"});
+  CAPTURE(result.err, result.out);
+  REQUIRE(result.exit_code == 0);
+  const json info = json::parse(result.out);
+  CHECK(info["cpu_driver"]["arch"] == "sm_100a");
+  CHECK(info["nvrtc"].contains("version"));
+  CHECK(info["kernels"].size() >= 2);
+}
+
+TEST_CASE("info says what is missing and how to get it, with exit code 3") {
+  const Workplace workplace;
+  const ProgramResult no_compiler = workplace.run({"info"}, {{"MXFA_NVRTC", "/nonexistent/libnvrtc.so"}});
+  CHECK(no_compiler.exit_code == 3);
+  CHECK(no_compiler.out.find("/nonexistent/libnvrtc.so") != std::string::npos);
+  CHECK(no_compiler.out.find("make setup") != std::string::npos);
+  const ProgramResult no_device =
+      workplace.run({"info", "--device", "emulator"}, {{"MXFA_EMULATOR_LIBRARY", "/nonexistent/lib.so"}});
+  CHECK(no_device.exit_code == 3);
+  CHECK(no_device.out.find("not ready: no device") != std::string::npos);
+}
+
+TEST_CASE("cache lists, verifies and clears") {
+  const Workplace workplace;
+  const std::map<std::string, std::string> own = {{"MXFA_CACHE_DIR", workplace.path("cache")}};
+  const std::string file = workplace.write("shape.json", shape_text("bf16"));
+  REQUIRE(workplace.run({"compile", file, "--device", kDevice}, own).exit_code == 0);
+  const json listing = json::parse(workplace.run({"cache", "list", "--json", "-"}, own).out);
+  REQUIRE(listing["entries"].size() == 1);
+  CHECK(workplace.run({"cache", "verify"}, own).exit_code == 0);
+
+  // One damaged byte in the middle is found, and does not stop a later run.
+  const std::string entry = listing["entries"][0]["path"];
+  std::fstream damaged(entry, std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekp(static_cast<std::streamoff>(std::filesystem::file_size(entry) / 2));
+  damaged.put('\x55').put('\xaa');
+  damaged.close();
+  CHECK(workplace.run({"cache", "verify"}, own).exit_code == 3);
+  CHECK(workplace.run({"compile", file, "--device", kDevice}, own).exit_code == 0);
+  CHECK(workplace.run({"cache", "verify"}, own).exit_code == 0);
+
+  CHECK(workplace.run({"cache", "clear"}, own).exit_code == 0);
+  CHECK(json::parse(workplace.run({"cache", "list", "--json", "-"}, own).out)["entries"].empty());
+}
