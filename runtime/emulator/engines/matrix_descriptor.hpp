@@ -1,0 +1,39 @@
+// The two descriptors of tcgen05.mma: 32-bit instruction descriptors (PTX ISA 9.7.16.4.2) and 64-bit shared-memory matrix descriptors
+// (9.7.16.4.1), and where a matrix descriptor puts the elements of a tile.
+#pragma once
+
+#include <cstdint>
+
+#include "engines/engines.hpp"
+#include "memory/swizzle.hpp"
+
+namespace mxfa::emulator {
+
+enum class Format : uint8_t { F16, BF16, TF32, E4M3, E5M2, U8, S8 };
+inline int format_bits(Format f) { return f == Format::TF32 ? 32 : f <= Format::BF16 ? 16 : 8; }
+
+struct Instruction {
+  MmaKind kind = MmaKind::F16;
+  int m = 0, n = 0, k = 0;
+  Format a = Format::F16, b = Format::F16;
+  bool f16_result = false;             // D is f16, otherwise f32 (s32 for i8)
+  bool saturate = false;               // i8
+  bool negate_a = false, negate_b = false;
+  bool a_mn_major = false, b_mn_major = false;
+  bool block_scaled = false;
+  int scale_a_byte = 0, scale_b_byte = 0;   // which byte of the 32-bit scale word
+};
+// Checks every field against the kind; a Fault names the first that does not fit.
+Instruction decode_instruction(const TensorMma& mma);
+
+struct MatrixDescriptor {
+  uint32_t start = 0, leading = 0, stride = 0;   // bytes
+  Swizzle swizzle = Swizzle::None;
+};
+// `what` ("A", "B", "the source of tcgen05.cp") is for messages.
+MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what);
+
+// Byte offset in the CTA's shared memory of element (mn, k): mn = row of A or column of D for B.
+uint32_t element_offset(const MatrixDescriptor& d, int bits, bool mn_major, uint32_t mn, uint32_t k);
+
+}  // namespace mxfa::emulator
