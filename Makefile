@@ -1,5 +1,5 @@
 # The front door.  Each target installs what is missing (tools/setup.sh), builds and does one thing.
-#   make run  [DEVICE=gpu]     the quickstart shape file, BF16 and MXFP8, on the CPU driver as a B200 unless DEVICE says otherwise
+#   make run [DEVICE=gpu]      the quickstart shape file, BF16 and MXFP8; on the CPU driver as a B200 unless DEVICE is given
 #   make test                  build everything, run every test that needs no GPU
 #   make bench                 speed of the CPU driver
 #   make test-gpu              the tests that need a GPU
@@ -40,7 +40,8 @@ check: $(BUILD)/build.ninja
 	@tools/check.sh $(BUILD)/bin/mxfa
 
 format:
-	@command -v clang-format >/dev/null || { echo 'missing: clang-format. Install with: sudo apt-get install -y clang-format' >&2; exit 1; }
+	@command -v clang-format >/dev/null || \
+	  { echo 'missing: clang-format. Install with: sudo apt-get install -y clang-format' >&2; exit 1; }
 	@git ls-files '*.hpp' '*.cpp' '*.h' '*.cuh' | xargs clang-format -i
 
 clean:

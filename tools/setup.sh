@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a machine ready to build: Debian packages, and CUDA 13 headers + NVRTC + ptxas.  Installs only what is missing; says nothing when
-# nothing is.  Writes the CUDA folder it chose to .deps/cuda_root.
+# Makes a machine ready to build: Debian packages, and CUDA 13 headers + NVRTC + ptxas.  Installs only what is
+# missing; says nothing when nothing is.  Writes the CUDA folder it chose to .deps/cuda_root.
 #   MXFA_CUDA=wheels   take CUDA from the PyPI wheels even if a toolkit is installed
 #   MXFA_CUDA=DIR      take CUDA from DIR and nowhere else
 set -euo pipefail
@@ -37,7 +37,8 @@ install_packages() {
 # Usable: cuda.h and nvrtc.h of CUDA 13 or later, libnvrtc.so.13 beside them, and ptxas.
 usable() {
   local root=$1 version
-  [ -n "$root" ] && [ -r "$root/include/cuda.h" ] && [ -r "$root/include/nvrtc.h" ] && [ -x "$root/bin/ptxas" ] || return 1
+  [ -n "$root" ] && [ -r "$root/include/cuda.h" ] && [ -r "$root/include/nvrtc.h" ] && [ -x "$root/bin/ptxas" ] ||
+    return 1
   version=$(sed -n 's/^#define CUDA_VERSION *\([0-9]*\).*/\1/p' "$root/include/cuda.h" | head -1)
   [ "${version:-0}" -ge 13000 ] || return 1
   for lib in "$root/lib64" "$root/lib" "$root/targets/x86_64-linux/lib"; do
@@ -46,7 +47,7 @@ usable() {
   return 1
 }
 
-# Three wheels of the 13.0 series hold all of it; they are unpacked, not installed, so no Python environment is touched.
+# Three wheels of the 13.0 series hold all of it; they are unpacked, not installed: no Python environment is touched.
 install_wheels() {
   usable .deps/cuda && return 0
   local python=python3 work
@@ -59,7 +60,7 @@ install_wheels() {
   work=$(mktemp -d .deps/wheels.XXXXXX)
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" \
     'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvcc==13.0.*' >&2 ||
-    die "pip could not fetch nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-nvcc 13.0; install a CUDA 13 toolkit and set CUDA_HOME"
+    die "pip could not fetch nvidia-cuda-nvrtc, -runtime and -nvcc 13.0; install a CUDA 13 toolkit and set CUDA_HOME"
   for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$work/unpacked"; done
   chmod +x "$work/unpacked/nvidia/cu13/bin/"*
   rm -rf .deps/cuda
@@ -68,23 +69,29 @@ install_wheels() {
   usable .deps/cuda || die "the wheels in .deps/cuda are not complete; remove .deps and try again"
 }
 
+chosen() {
+  mkdir -p .deps
+  [ "$(cat .deps/cuda_root 2>/dev/null)" = "$1" ] || echo "$1" > .deps/cuda_root   # unchanged: no reconfiguring
+}
 choose_cuda() {
   local choice=${MXFA_CUDA:-} root tool
-  case "$choice" in
-    '') ;;
-    wheels) install_wheels; root=$PWD/.deps/cuda; return_root "$root"; return ;;
-    *) usable "$choice" || die "MXFA_CUDA=$choice: no CUDA 13 there (need include/cuda.h, include/nvrtc.h, lib64/libnvrtc.so.13, bin/ptxas)"
-       return_root "$choice"; return ;;
-  esac
+  if [ "$choice" = wheels ]; then
+    install_wheels
+    chosen "$PWD/.deps/cuda"
+    return
+  fi
+  if [ -n "$choice" ]; then
+    usable "$choice" ||
+      die "MXFA_CUDA=$choice: need include/cuda.h, include/nvrtc.h, lib64/libnvrtc.so.13 and bin/ptxas of CUDA 13 there"
+    chosen "$choice"
+    return
+  fi
   tool=$(command -v nvcc || command -v ptxas || true)
-  for root in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda ${tool:+"$(dirname "$(dirname "$(readlink -f "$tool")")")"}; do
-    if usable "$root"; then return_root "$root"; return; fi
+  for root in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda \
+              ${tool:+"$(dirname "$(dirname "$(readlink -f "$tool")")")"}; do
+    if usable "$root"; then chosen "$root"; return; fi
   done
   install_wheels
-  return_root "$PWD/.deps/cuda"
-}
-return_root() {
-  mkdir -p .deps
-  [ "$(cat .deps/cuda_root 2>/dev/null)" = "$1" ] || echo "$1" > .deps/cuda_root   # an unchanged file keeps its time: no reconfiguring
+  chosen "$PWD/.deps/cuda"
 }
 choose_cuda
