@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make check`: the rules of the house that a compiler does not enforce, then the ptxas report of every shipped
-# kernel.  Usage: tools/check.sh path/to/mxfa
+# `make check`: the rules of the house that a compiler does not enforce, then the ptxas report of every kernel.
+# Usage: tools/check.sh path/to/mxfa
 set -uo pipefail
 cd "$(dirname "$0")/.."
 program=$1
@@ -29,19 +29,22 @@ grep -nE '^ *# *include' "${kernels[@]}" | grep -vE '"(ptx|src)/[a-z0-9_/]+\.cuh
   rule 'src/ includes only "ptx/..." and "src/...", so that NVRTC alone compiles it'
 grep -nE '^ *# *include' "${wrappers[@]}" | grep -vE '"ptx/[a-z0-9_/]+\.cuh"' |
   rule 'ptx/ includes only "ptx/..."'
-grep -nE '^ *# *include *"(src|host|mxfa|tools|reference)/|^ *# *include *"[^"]*\.cuh"' "${emulator[@]}" |
+grep -nE '^ *# *include *"((src|host|mxfa|tools|reference)/|[^"]*\.cuh")' "${emulator[@]}" |
   rule 'the CPU driver includes nothing of the kernels or the runtime'
-grep -nE '^ *# *include *"(emulator|tools|src)/|^ *# *include *"[^"]*\.cuh"' $(git ls-files 'runtime/host/*') |
+grep -nE '^ *# *include *"((emulator|tools|src)/|[^"]*\.cuh")' $(git ls-files 'runtime/host/*') |
   rule 'the runtime includes no device header and nothing of the CPU driver'
 LC_ALL=C grep -nP '[^\x00-\x7F]' "${device[@]}" | rule 'a character that is not ASCII in device code'
 LC_ALL=C.UTF-8 grep -nE '^.{111,}' "${code[@]}" | cut -c1-100 | rule 'a line of more than 110 columns'
-grep -nE '\b(TODO|FIXME|XXX)\b' "${code[@]}" | grep -v '^tools/check.sh:' | rule 'unfinished work left in the code'
-grep -nP '\t' $(git ls-files '*.hpp' '*.cpp' '*.h' '*.cuh' '*.sh') | grep -v '^tools/check.sh:' | rule 'a tab'
-wc -l "${code[@]}" | awk '$1 > 600 && $2 != "total" {print $2 ": " $1 " lines"}' | rule 'a file of more than 600 lines'
+grep -nE '\b(TODO|FIXME|XXX)\b' "${code[@]}" | grep -v '^tools/check.sh:' |
+  rule 'unfinished work left in the code'
+grep -nP '\t' $(git ls-files '*.hpp' '*.cpp' '*.h' '*.cuh' '*.sh') | rule 'a tab'
+wc -l "${code[@]}" | awk '$1 > 600 && $2 != "total" {print $2 ": " $1 " lines"}' |
+  rule 'a file of more than 600 lines'
 
 # Every kernel of every shape file for each architecture that has it: no spills, no ignored setmaxnreg.
 for shape in configs/shapes/*.json; do
-  "$program" compile "$shape" --device emulator:b200 --strict --quiet || { echo "check: $shape on emulator:b200"; failed=1; }
+  "$program" compile "$shape" --device emulator:b200 --strict --quiet ||
+    { echo "check: $shape on emulator:b200"; failed=1; }
 done
 "$program" compile configs/shapes/quantize.json --device emulator:h200 --strict --quiet ||
   { echo 'check: configs/shapes/quantize.json on emulator:h200'; failed=1; }

@@ -12,7 +12,7 @@ die() { say "$*"; exit 1; }
 # ---- Debian packages ------------------------------------------------------------------------------
 # A compiler and headers are looked for by use, not by package name, so that another distribution or a
 # hand-made installation is accepted as it is.
-has_header() { command -v g++ >/dev/null && echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+has_header() { echo "#include <$1>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 missing=()
 command -v g++ >/dev/null || missing+=(build-essential)
 command -v cmake >/dev/null || missing+=(cmake)
@@ -37,8 +37,9 @@ install_packages() {
 # Usable: cuda.h and nvrtc.h of CUDA 13 or later, libnvrtc.so.13 beside them, and ptxas.
 usable() {
   local root=$1 version
-  [ -n "$root" ] && [ -r "$root/include/cuda.h" ] && [ -r "$root/include/nvrtc.h" ] && [ -x "$root/bin/ptxas" ] ||
-    return 1
+  for file in include/cuda.h include/nvrtc.h bin/ptxas; do
+    [ -n "$root" ] && [ -r "$root/$file" ] || return 1
+  done
   version=$(sed -n 's/^#define CUDA_VERSION *\([0-9]*\).*/\1/p' "$root/include/cuda.h" | head -1)
   [ "${version:-0}" -ge 13000 ] || return 1
   for lib in "$root/lib64" "$root/lib" "$root/targets/x86_64-linux/lib"; do
@@ -47,7 +48,7 @@ usable() {
   return 1
 }
 
-# Three wheels of the 13.0 series hold all of it; they are unpacked, not installed: no Python environment is touched.
+# Three wheels of the 13.0 series hold all of it; unpacked, not installed: no Python environment is touched.
 install_wheels() {
   usable .deps/cuda && return 0
   local python=python3 work
@@ -60,7 +61,7 @@ install_wheels() {
   work=$(mktemp -d .deps/wheels.XXXXXX)
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" \
     'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvcc==13.0.*' >&2 ||
-    die "pip could not fetch nvidia-cuda-nvrtc, -runtime and -nvcc 13.0; install a CUDA 13 toolkit and set CUDA_HOME"
+    die "pip could not fetch nvidia-cuda-{nvrtc,runtime,nvcc} 13.0; install a CUDA 13 toolkit and set CUDA_HOME"
   for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$work/unpacked"; done
   chmod +x "$work/unpacked/nvidia/cu13/bin/"*
   rm -rf .deps/cuda
@@ -71,7 +72,8 @@ install_wheels() {
 
 chosen() {
   mkdir -p .deps
-  [ "$(cat .deps/cuda_root 2>/dev/null)" = "$1" ] || echo "$1" > .deps/cuda_root   # unchanged: no reconfiguring
+  # A file that is left alone keeps its time, and the build is not configured anew.
+  [ "$(cat .deps/cuda_root 2>/dev/null)" = "$1" ] || echo "$1" > .deps/cuda_root
 }
 choose_cuda() {
   local choice=${MXFA_CUDA:-} root tool
@@ -82,7 +84,7 @@ choose_cuda() {
   fi
   if [ -n "$choice" ]; then
     usable "$choice" ||
-      die "MXFA_CUDA=$choice: need include/cuda.h, include/nvrtc.h, lib64/libnvrtc.so.13 and bin/ptxas of CUDA 13 there"
+      die "MXFA_CUDA=$choice: need CUDA 13 there: include/cuda.h, include/nvrtc.h, lib64/libnvrtc.so.13, bin/ptxas"
     chosen "$choice"
     return
   fi
