@@ -142,11 +142,11 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
     check_scales(args.k.scales, "K", MXFA_SCALE_ALONG_D, a.heads_kv, plan.k.scale_rows());
     check_scales(args.v.scales, "V", MXFA_SCALE_ALONG_TOKENS, a.heads_kv, plan.k.scale_rows());
   } else {
-    refuse_scales(args.q.scales, "Q", "dtype is bf16");
-    refuse_scales(args.k.scales, "K", "dtype is bf16");
-    refuse_scales(args.v.scales, "V", "dtype is bf16");
+    refuse_scales(args.q.scales, "Q.scales", "dtype is bf16");
+    refuse_scales(args.k.scales, "K.scales", "dtype is bf16");
+    refuse_scales(args.v.scales, "V.scales", "dtype is bf16");
   }
-  refuse_scales(args.o.scales, "O", "O is bf16");
+  refuse_scales(args.o.scales, "O.scales", "O is bf16");
   if (args.lse) check_aligned(args.lse, 4, "lse");
 }
 

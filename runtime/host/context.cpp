@@ -23,16 +23,11 @@ void mxfa_context::open(mxfa::Driver loaded, std::shared_ptr<mxfa::Cache> kernel
 
 mxfa::Kernel& mxfa_context::kernel(const mxfa::KernelConfig& config, uint32_t params_bytes) {
   mxfa::BuiltKernel built = mxfa::build_kernel(*nvrtc, *cache, config, sources, verbose);
-  std::unique_ptr<mxfa::Kernel>& loaded = kernels[built.key];
-  if (!loaded) {
-    try {
-      loaded = mxfa::load_kernel(driver, config, std::move(built), params_bytes, "NVRTC " + nvrtc->version());
-    } catch (...) {
-      kernels.erase(built.key);
-      throw;
-    }
-  }
-  return *loaded;
+  if (const auto found = kernels.find(built.key); found != kernels.end()) return *found->second;
+  const std::string key = built.key;
+  auto loaded =
+      mxfa::load_kernel(driver, config, std::move(built), params_bytes, "NVRTC " + nvrtc->version());
+  return *(kernels[key] = std::move(loaded));
 }
 
 void mxfa_context::require_usable() const {

@@ -111,7 +111,7 @@ void check_scales(const mxfa_scales& scales, const char* name, int32_t orientati
   if (scales.orientation != orientation)
     invalid("{}: the scales have orientation {} ({}), the operation needs {}", name, scales.orientation,
             spell(scales.orientation), spell(orientation));
-  check_aligned(scales.data, 512, fmt::format("{}.scales.data", name).c_str());
+  check_aligned(scales.data, 512, fmt::format("{} scale data", name).c_str());
   const uint64_t needed = uint64_t(heads) * uint64_t(scale_rows) * 4;
   if (scales.bytes < needed)
     invalid(
@@ -120,8 +120,8 @@ void check_scales(const mxfa_scales& scales, const char* name, int32_t orientati
         name, scales.bytes, needed, heads, scale_rows, kScaleTileRows);
 }
 
-void refuse_scales(const mxfa_scales& scales, const char* name, const char* why) {
-  if (scales.data) invalid("{}.scales.data is set, but {}; set it to null", name, why);
+void refuse_scales(const mxfa_scales& scales, const char* place, const char* why) {
+  if (scales.data) invalid("{}.data is set, but {}; set it to null", place, why);
 }
 
 }  // namespace mxfa

@@ -65,7 +65,8 @@ struct TensorRule {
 void check_tensor(const mxfa_tensor& tensor, const TensorRule& rule);
 void check_scales(const mxfa_scales& scales, const char* name, int32_t orientation, int32_t heads,
                   int32_t scale_rows);
-void refuse_scales(const mxfa_scales& scales, const char* name, const char* why);
+// `place` ("Q.scales") names a buffer that this operation would ignore.
+void refuse_scales(const mxfa_scales& scales, const char* place, const char* why);
 void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 
 }  // namespace mxfa

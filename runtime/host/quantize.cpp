@@ -69,7 +69,7 @@ void launch_quantize(mxfa_plan& plan, const mxfa_quantize_args& args, CUstream s
   const bool along_d = desc.layout != MXFA_QUANTIZE_ALONG_TOKENS,
              along_tokens = desc.layout != MXFA_QUANTIZE_ALONG_D;
   check_tensor(args.input, {"input", "offsets", desc.heads, desc.head_dim, 2, plan.q.total()});
-  refuse_scales(args.input.scales, "input", "the input is bf16");
+  refuse_scales(args.input.scales, "input.scales", "the input is bf16");
   if (along_d) check_scales(args.scales_d, "scales_d", MXFA_SCALE_ALONG_D, desc.heads, plan.q.scale_rows());
   if (along_tokens)
     check_scales(args.scales_tokens, "scales_tokens", MXFA_SCALE_ALONG_TOKENS, desc.heads,

@@ -1,0 +1,456 @@
+// mxfa_plan_attention_forward and mxfa_attention_forward against a recording driver.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "host/plan.hpp"
+#include "runtime/fake_driver.hpp"
+#include "support/catch.hpp"
+
+using namespace mxfa;
+using namespace mxfa::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// Two sequences, 300 + 5 queries and 130 + 0 keys, 2 heads of 128, MXFP8.
+struct Problem {
+  std::vector<int32_t> offsets_q = {0, 300, 305}, offsets_k = {0, 130, 130};
+  mxfa_attention attention;
+  mxfa_attention_forward_args args{};
+  alignas(256) char workspace[4096] = {};
+
+  Problem() {
+    mxfa_attention_defaults(&attention);
+    attention.dtype = MXFA_MXFP8;
+    attention.head_dim = 128;
+    attention.heads_q = attention.heads_kv = 2;
+    attention.batch = 2;
+    attention.offsets_q = offsets_q.data();
+    attention.offsets_k = offsets_k.data();
+    args.size = sizeof args;
+    args.q = {device(0x100000), 256, 305, {device(0x200000), 2 * 512 * 4, MXFA_SCALE_ALONG_D}};
+    args.k = {device(0x300000), 272, 130, {device(0x400000), 2 * 256 * 4, MXFA_SCALE_ALONG_D}};
+    args.v = {device(0x500000), 256, 1000, {device(0x600000), 2 * 256 * 4, MXFA_SCALE_ALONG_TOKENS}};
+    args.o = {device(0x700000), 256, 305, {}};
+    args.lse = static_cast<float*>(device(0x800004));
+    args.workspace = workspace;
+  }
+};
+
+struct PlanDeleter {
+  void operator()(mxfa_plan* plan) const { mxfa_plan_destroy(plan); }
+};
+using PlanPointer = std::unique_ptr<mxfa_plan, PlanDeleter>;
+
+PlanPointer plan_of(mxfa_context& context, const Problem& problem) {
+  mxfa_plan* plan = nullptr;
+  INFO(context.error);
+  REQUIRE(mxfa_plan_attention_forward(&context, &problem.attention, &plan) == MXFA_OK);
+  return PlanPointer(plan);
+}
+
+// The sentence that refuses a plan; nothing may have been loaded.
+std::string refusal(const Problem& problem, const char* arch = "sm_100a") {
+  const auto context = fake_context(arch);
+  mxfa_plan* plan = reinterpret_cast<mxfa_plan*>(1);
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_INVALID);
+  CHECK(plan == nullptr);
+  CHECK(fake().loads == 0);
+  return mxfa_error(context.get());
+}
+
+}  // namespace
+
+TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  CHECK(mxfa_plan_workspace(plan.get()) == 5 * 256);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  CUstream stream = reinterpret_cast<CUstream>(0x5);
+  REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, stream) == MXFA_OK);
+  CHECK(fake().launches == 1);
+  CHECK(fake().launch.gridDimX == 6);  // (2 + 1) tiles of 256 rows, 2 heads
+  CHECK(fake().launch.gridDimY * fake().launch.gridDimZ == 1);
+  CHECK(fake().launch.blockDimX == 512);
+  CHECK(fake().launch.sharedMemBytes == 200000);
+  CHECK(fake().launch.hStream == stream);
+  CHECK(fake().context_depth == 0);  // what the thread had is restored
+
+  abi::AttentionForwardParams params;
+  REQUIRE(fake().params.size() == sizeof params);
+  std::memcpy(&params, fake().params.data(), sizeof params);
+  CHECK(params.scales_q == 0x200000);
+  CHECK(params.scales_v == 0x600000);
+  CHECK(params.lse == 0x800004);
+  CHECK(params.rows_o == 305);
+  CHECK(params.tile_count == 6);
+  CHECK(params.scale_tiles_q == 4);
+  CHECK(params.scale_tiles_k == 2);
+  CHECK(params.scale_log2 == float(std::log2(std::exp(1.0)) / std::sqrt(128.0)));
+  const auto* tiles = reinterpret_cast<const Tile*>(params.tiles);
+  CHECK((tiles[5].batch == 1 && tiles[5].head == 1 &&
+         tiles[5].tile == 0));  // the sequence without keys has a tile
+  const auto* scale_offsets = reinterpret_cast<const int32_t*>(params.scale_offsets_q);
+  CHECK((scale_offsets[0] == 0 && scale_offsets[1] == 384 && scale_offsets[2] == 512));
+
+  REQUIRE(fake().maps.size() == 4);
+  CHECK(fake().maps[0].address == 0x100000);
+  CHECK(fake().maps[1].strides[1] == 272);
+  CHECK(fake().maps[2].box[2] == 128);
+  CHECK(fake().maps[3].type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+  CHECK(fake().maps[3].box[2] == 32);  // o_box_rows of the configuration
+  CHECK(fake().maps[3].box[0] == 64);
+}
+
+TEST_CASE("What no kernel honours yet is refused by name before anything is compiled", "[attention]") {
+  Problem problem;
+  mxfa_attention& a = problem.attention;
+  SECTION("head_dim 96") {
+    a.head_dim = 96;
+    CHECK_THAT(refusal(problem), Contains("head_dim is 96") && Contains("supported: 64, 128"));
+  }
+  SECTION("causal") {
+    a.causal = 1;
+    CHECK_THAT(refusal(problem), Contains("causal"));
+  }
+  SECTION("window") {
+    a.window_left = 128;
+    CHECK_THAT(refusal(problem), Contains("window_left is 128"));
+  }
+  SECTION("negative window") {
+    a.window_right = -5;
+    CHECK_THAT(refusal(problem), Contains("window") && Contains("-5") && Contains("-1"));
+  }
+  SECTION("grouped heads") {
+    a.heads_q = 4;
+    CHECK_THAT(refusal(problem), Contains("heads_q 4 with heads_kv 2") && Contains("not supported"));
+  }
+  SECTION("indivisible heads") {
+    a.heads_q = 3;
+    CHECK_THAT(refusal(problem), Contains("heads_q 3 is not a multiple of heads_kv 2"));
+  }
+  SECTION("reversed heads") {
+    a.heads_kv = 8;
+    CHECK_THAT(refusal(problem), Contains("heads_q 2") && Contains("heads_kv 8"));
+  }
+  SECTION("no heads") {
+    a.heads_q = 0;
+    CHECK_THAT(refusal(problem), Contains("heads_q is 0"));
+  }
+  SECTION("broadcast_q") {
+    a.broadcast_q = 1;
+    CHECK_THAT(refusal(problem), Contains("broadcast_q"));
+  }
+  SECTION("dynamic P") {
+    a.p_scale = MXFA_P_DYNAMIC;
+    CHECK_THAT(refusal(problem), Contains("p_scale dynamic"));
+  }
+  SECTION("dtype") {
+    a.dtype = 7;
+    CHECK_THAT(refusal(problem), Contains("dtype is 7") && Contains("MXFA_BF16"));
+  }
+  SECTION("scaling of bf16") {
+    a.dtype = MXFA_BF16, a.scaling_mode = MXFA_FLOOR;
+    CHECK_THAT(refusal(problem), Contains("scaling_mode 1") && Contains("bf16"));
+  }
+  SECTION("infinite scale") {
+    a.scale = INFINITY;
+    CHECK_THAT(refusal(problem), Contains("scale is inf") && Contains("finite"));
+  }
+  SECTION("negative scale") {
+    a.scale = -1;
+    CHECK_THAT(refusal(problem), Contains("scale is -1"));
+  }
+  SECTION("Hopper") {
+    CHECK_THAT(refusal(problem, "sm_90a"),
+               Contains("attention_fwd has no sm_90a kernel yet; run with --device emulator:b200"));
+  }
+  SECTION("offsets") {
+    problem.offsets_k = {0, 10, 6};
+    CHECK_THAT(refusal(problem), Contains("offsets_k: index 2 is 6, after 10"));
+  }
+  SECTION("override") {
+    a.kernel = R"({"kv_stage": 3})";
+    CHECK_THAT(refusal(problem), Contains("did you mean \"kv_stages\"?"));
+  }
+  SECTION("struct size") {
+    a.size = 0;
+    CHECK_THAT(refusal(problem), Contains("size is 0") && Contains("sizeof(mxfa_attention)"));
+  }
+}
+
+TEST_CASE("32x32 blocks and FLOOR only change how the inputs were quantized", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  problem.attention.block = MXFA_BLOCK_32X32;
+  problem.attention.scaling_mode = MXFA_FLOOR;
+  const PlanPointer plan = plan_of(*context, problem);
+  const auto options = nlohmann::json::parse(mxfa_plan_describe(plan.get()))["options"];
+  CHECK(options["mxfp8"]["block"] == "32x32");
+  CHECK(options["mxfp8"]["scaling_mode"] == "floor");
+}
+
+TEST_CASE("Operands that do not fit are refused with the value, the place and the rule", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  mxfa_attention_forward_args& args = problem.args;
+  const auto refused = [&] {
+    CHECK(mxfa_attention_forward(plan.get(), &args, nullptr) == MXFA_ERROR_INVALID);
+    CHECK(fake().launches == 0);
+    return std::string(mxfa_error(context.get()));
+  };
+  SECTION("rows") {
+    args.k.rows = 129;
+    CHECK_THAT(refused(), Contains("offsets_k: the last offset is 130, but K has 129 rows"));
+  }
+  SECTION("O rows") {
+    args.o.rows = 304;
+    CHECK_THAT(refused(), Contains("offsets_q") && Contains("305") && Contains("O has 304 rows"));
+  }
+  SECTION("null") {
+    args.v.data = nullptr;
+    CHECK_THAT(refused(), Contains("V.data is null"));
+  }
+  SECTION("misaligned") {
+    args.q.data = device(0x100008);
+    CHECK_THAT(refused(), Contains("Q.data is at 0x100008") && Contains("16 bytes"));
+  }
+  SECTION("stride too small") {
+    args.k.row_stride = 255;
+    CHECK_THAT(refused(), Contains("K.row_stride is 255") && Contains("2 * 128 = 256"));
+  }
+  SECTION("stride not of 16 bytes") {
+    args.k.row_stride = 264;
+    CHECK_THAT(refused(), Contains("264 bytes") && Contains("multiple of 16"));
+  }
+  SECTION("no scales") {
+    args.k.scales.data = nullptr;
+    CHECK_THAT(refused(), Contains("K has no scales"));
+  }
+  SECTION("small scales") {
+    args.k.scales.bytes = 1024;
+    CHECK_THAT(refused(), Contains("K: the scale buffer has 1024 bytes, it needs 2048"));
+  }
+  SECTION("orientation") {
+    args.v.scales.orientation = MXFA_SCALE_ALONG_D;
+    CHECK_THAT(refused(), Contains("V: the scales have orientation 1 (MXFA_SCALE_ALONG_D)") &&
+                              Contains("MXFA_SCALE_ALONG_TOKENS"));
+  }
+  SECTION("no tag") {
+    args.q.scales.orientation = 0;
+    CHECK_THAT(refused(), Contains("Q") && Contains("orientation 0"));
+  }
+  SECTION("scale alignment") {
+    args.q.scales.data = device(0x200100);
+    CHECK_THAT(refused(), Contains("Q scale data is at 0x200100") && Contains("512"));
+  }
+  SECTION("scales of O") {
+    args.o.scales.data = device(0x900000);
+    CHECK_THAT(refused(), Contains("O.scales.data is set"));
+  }
+  SECTION("lse") {
+    args.lse = static_cast<float*>(device(0x800002));
+    CHECK_THAT(refused(), Contains("lse is at 0x800002"));
+  }
+  SECTION("workspace") {
+    args.workspace = nullptr;
+    CHECK_THAT(refused(), Contains("workspace is null"));
+  }
+  SECTION("unprepared workspace") {
+    args.workspace = problem.workspace + 256;
+    CHECK_THAT(refused(), Contains("was not prepared") && Contains("mxfa_plan_prepare"));
+  }
+  SECTION("struct size") {
+    args.size = 4;
+    CHECK_THAT(refused(), Contains("mxfa_attention_forward_args.size is 4"));
+  }
+}
+
+TEST_CASE("BF16 operands must not carry scales", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  problem.attention.dtype = MXFA_BF16;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_INVALID);
+  CHECK_THAT(mxfa_error(context.get()), Contains("Q.scales.data is set, but dtype is bf16"));
+}
+
+TEST_CASE("No queries at all is success without a launch, whatever the buffers", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  problem.offsets_q = {0, 0, 0};
+  problem.args.q = problem.args.o = {};
+  problem.args.workspace = nullptr;
+  const PlanPointer plan = plan_of(*context, problem);
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  problem.attention.batch = 0;
+  problem.attention.offsets_q = problem.attention.offsets_k = nullptr;
+  CHECK(mxfa_attention_forward(plan_of(*context, problem).get(), &problem.args, nullptr) == MXFA_OK);
+  CHECK(fake().launches == 0);
+}
+
+TEST_CASE("No keys at all is a launch that needs neither K nor V", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  problem.offsets_k = {0, 0, 0};
+  problem.args.k = problem.args.v = {};
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  CHECK(fake().launches == 1);
+  CHECK(fake().maps[1].address == reinterpret_cast<uint64_t>(problem.workspace));  // a map needs an address
+}
+
+TEST_CASE("A failed launch is returned with its geometry, and repeated by every later call", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  fake().launch_result = CUDA_ERROR_INVALID_VALUE;
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
+  const std::string first = mxfa_error(context.get());
+  CHECK_THAT(first, Contains("attention_fwd_sm100") && Contains("grid 6") && Contains("block 512") &&
+                        Contains("shared memory") && Contains("CUDA_ERROR_INVALID_VALUE"));
+  fake().launch_result = CUDA_SUCCESS;
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context.get()), Contains(first));
+  CHECK(fake().launches == 0);
+}
+
+TEST_CASE("A refused argument does not break the context", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  problem.args.q.row_stride = 1;
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_INVALID);
+  problem.args.q.row_stride = 256;
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  CHECK(std::string(mxfa_error(context.get())).empty());
+}
+
+TEST_CASE("An image that the driver refuses names driver and compiler versions", "[attention]") {
+  const auto context = fake_context();
+  fake().load_result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  mxfa_plan* plan = nullptr;
+  const Problem problem;
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context.get()),
+             Contains("CUDA 12.4") && Contains("NVRTC " + context->nvrtc->version()));
+}
+
+TEST_CASE("A GPU gets machine code, the CPU driver gets PTX", "[attention]") {
+  const auto context = fake_context();
+  plan_of(*context, Problem());
+  CHECK(fake().image == "//\n/");
+  const auto other = fake_context();
+  other->driver.loads_ptx = false;
+  plan_of(*other, Problem());
+  CHECK(fake().image ==
+        "\x7f"
+        "ELF");
+}
+
+TEST_CASE("Host and kernel must mean the same parameters", "[attention]") {
+  const auto context = fake_context();
+  const Problem problem;
+  mxfa_plan* plan = nullptr;
+  SECTION("size") { fake().tables.params_bytes -= 8; }
+  SECTION("magic") { fake().tables.magic ^= 1; }
+  SECTION("counts") { fake().tables.barrier_count = 25; }
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context.get()), Contains("attention_fwd_sm100_tables"));
+  CHECK(fake().loads == fake().unloads);
+}
+
+TEST_CASE("More shared memory than the device has is refused", "[attention]") {
+  const auto context = fake_context();
+  fake().shared_limit = 101376;
+  const Problem problem;
+  mxfa_plan* plan = nullptr;
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_INVALID);
+  CHECK_THAT(mxfa_error(context.get()), Contains("200000") && Contains("101376"));
+}
+
+TEST_CASE("A kernel is loaded once a context and unloaded with it", "[attention]") {
+  auto context = fake_context();
+  const Problem problem;
+  plan_of(*context, problem);
+  plan_of(*context, problem);
+  CHECK(fake().loads == 1);
+  CHECK(fake().retains == 1);
+  context.reset();
+  CHECK(fake().unloads == 1);
+  CHECK(fake().retains == 0);
+}
+
+TEST_CASE("A plan works in a thread that never had a context", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  std::thread([&] {
+    CHECK(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+    CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  }).join();
+  CHECK(fake().launches == 1);
+}
+
+TEST_CASE("A forked child is refused with a sentence that names fork", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  PlanPointer plan = plan_of(*context, problem);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_ERROR_DEVICE;
+    const std::string error = mxfa_error(context.get());
+    _exit(refused && error.find("fork") != std::string::npos &&
+                  error.find("fresh process") != std::string::npos
+              ? 0
+              : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("The description echoes every option as resolved and decodes the tables", "[attention]") {
+  const auto context = fake_context();
+  abi::KernelTables& tables = fake().tables;
+  tables.role_count = tables.smem_count = tables.tmem_count = tables.barrier_count = 1;
+  tables.roles[0] = {"softmax", 0, 4, 192};
+  tables.smem[0] = {"k", 1024, 16384, 3, 1024};
+  tables.tmem[0] = {"s0", 0, 128, "commit", "softmax read"};
+  tables.barriers[0] = {"q_full", 16, 2, 1, 16896, "loader", "mma", 2, 0};
+  Problem problem;
+  problem.attention.kernel = R"({"kv_stages": 4})";
+  const PlanPointer plan = plan_of(*context, problem);
+  const auto d = nlohmann::json::parse(mxfa_plan_describe(plan.get()));
+  CHECK(d["kernel"] == "attention_fwd_sm100");
+  CHECK(d["arch"] == "sm_100a");
+  CHECK(d["key"].get<std::string>().size() == 64);
+  CHECK(d["options"]["dtype"] == "mxfp8");
+  CHECK(d["options"]["total_q"] == 305);
+  CHECK(d["options"]["window"] == nlohmann::json({-1, -1}));
+  CHECK(d["options"]["scale"].get<float>() == Approx(1 / std::sqrt(128.0)));
+  CHECK(d["config"]["kv_stages"] == 4);
+  CHECK(d["config"]["mxfp8"] == true);
+  CHECK(d["overrides"]["kv_stages"] == 4);
+  CHECK(d["grid"] == nlohmann::json({6, 1, 1}));
+  CHECK(d["tables"]["roles"][0]["registers"] == 192);
+  CHECK(d["tables"]["smem"][0]["bytes"] == 16384);
+  CHECK(d["tables"]["tmem"][0]["live_until"] == "softmax read");
+  CHECK(d["tables"]["barriers"][0]["producer_first_parity"].is_null());
+  CHECK(d["tables"]["barriers"][0]["consumer_first_parity"] == 0);
+  CHECK(d["ptxas"]["registers"] > 0);
+  CHECK(d["cache"]["state"].is_string());
+}
