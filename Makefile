@@ -1,5 +1,5 @@
 # The front door.  Each target installs what is missing (tools/setup.sh), builds and does one thing.
-#   make run [DEVICE=gpu]      the quickstart shape file, BF16 and MXFP8 (default device: the CPU driver as a B200)
+#   make run [DEVICE=gpu]      the quickstart shape file, BF16 and MXFP8; else on the CPU driver as a B200
 #   make test                  build everything, run every test that needs no GPU
 #   make bench                 speed of the CPU driver
 #   make test-gpu              the tests that need a GPU

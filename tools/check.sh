@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make check`: the rules of the house that a compiler does not enforce, then the ptxas report of every kernel.
+# `make check`: rules of the house that a compiler does not enforce, then the ptxas report of every kernel.
 # Usage: tools/check.sh path/to/mxfa
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -50,7 +50,10 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? kPassed : kBadInput;
   } catch (const mxfa::Error& error) {
     message(error.what());
-    return error.status() == MXFA_ERROR_INVALID ? kBadInput : kDeviceTrouble;
+    if (error.status() == MXFA_ERROR_INVALID) return kBadInput;
+    // A kernel that does not end: the CPU driver's deadlock report, or a GPU's watchdog.
+    const bool hang = std::string_view(error.what()).find("CUDA_ERROR_LAUNCH_TIMEOUT") != std::string_view::npos;
+    return hang ? kHazard : kDeviceTrouble;
   } catch (const std::bad_alloc&) {
     message("out of host memory; the shape is too large for this machine");
     return kDeviceTrouble;

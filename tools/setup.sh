@@ -61,7 +61,7 @@ install_wheels() {
   work=$(mktemp -d .deps/wheels.XXXXXX)
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" \
     'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvcc==13.0.*' >&2 ||
-    die "pip could not fetch nvidia-cuda-{nvrtc,runtime,nvcc} 13.0; install a CUDA 13 toolkit and set CUDA_HOME"
+    die "pip could not fetch nvidia-cuda-{nvrtc,runtime,nvcc} 13.0; install CUDA 13 and set CUDA_HOME"
   for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$work/unpacked"; done
   chmod +x "$work/unpacked/nvidia/cu13/bin/"*
   rm -rf .deps/cuda
@@ -84,7 +84,7 @@ choose_cuda() {
   fi
   if [ -n "$choice" ]; then
     usable "$choice" ||
-      die "MXFA_CUDA=$choice: need CUDA 13 there: include/cuda.h, include/nvrtc.h, lib64/libnvrtc.so.13, bin/ptxas"
+      die "MXFA_CUDA=$choice: need CUDA 13 there: include/{cuda,nvrtc}.h, lib64/libnvrtc.so.13, bin/ptxas"
     chosen "$choice"
     return
   fi
