@@ -67,12 +67,17 @@ void parameter_info(const Function& function, size_t index, size_t* offset, size
   if (size) *size = parameters[index].size;
 }
 
+int dynamic_shared_limit(const Function& function) {
+  const int plain = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+  return std::max(function.max_dynamic_shared, plain - static_cast<int>(function.kernel->static_shared));
+}
+
 // The allocation units (32 threads, 128 bytes of shared memory plus the reserved part, 256 registers a warp over 4 sub-cores) give the
 // numbers that cuOccupancyMaxActiveBlocksPerMultiprocessor of an H200 gives.
 int blocks_per_sm(const Function& function, int threads, size_t dynamic_shared) {
   const DeviceModel& model = driver().device.model;
   const KernelInfo& kernel = *function.kernel;
-  if (threads > static_cast<int>(kernel.max_threads) || dynamic_shared > static_cast<size_t>(function.max_dynamic_shared)) return 0;
+  if (threads > static_cast<int>(kernel.max_threads) || dynamic_shared > static_cast<size_t>(dynamic_shared_limit(function))) return 0;
   const int warps = (threads + 31) / 32;
   const int shared = round_up(static_cast<int>(kernel.static_shared + dynamic_shared), 128) + static_cast<int>(model.shared_reserved);
   int blocks = std::min(device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / (warps * 32),

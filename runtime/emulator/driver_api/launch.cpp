@@ -72,7 +72,8 @@ LaunchOptions read_attributes(const CUlaunchConfig& config) {
       case CU_LAUNCH_ATTRIBUTE_PRIORITY:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: break;
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: break;
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
         if (attribute.value.preferredClusterDim.x == 0) break;   // unset
         [[fallthrough]];
@@ -113,11 +114,12 @@ void check_shape(const Function& function, const Dim3& grid, const Dim3& block, 
     refuse(CUDA_ERROR_INVALID_VALUE, "block {} has {} threads; the .maxntid of {} allows {}", text_of(block), threads, kernel.name,
            kernel.max_threads);
   }
-  if (dynamic_shared > static_cast<uint32_t>(function.max_dynamic_shared)) {
+  const int allowed = dynamic_shared_limit(function);
+  if (dynamic_shared > static_cast<uint32_t>(allowed)) {
     refuse(CUDA_ERROR_INVALID_VALUE,
            "{} bytes of dynamic shared memory for {}; it may have {} (set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; {} less {} "
            "static bytes are possible)",
-           dynamic_shared, kernel.name, function.max_dynamic_shared, model.shared_per_block_optin, kernel.static_shared);
+           dynamic_shared, kernel.name, allowed, model.shared_per_block_optin, kernel.static_shared);
   }
 }
 
