@@ -139,7 +139,8 @@ uint32_t model(const Case& t, int i, int j) {
 
 TEST_CASE("the fused sum gives the published bits", "[engine][numeric]") {
   const std::map<std::string, Format> formats{{"bf16", Format::BF16}, {"f16", Format::F16}, {"e4m3", Format::E4M3}, {"e5m2", Format::E5M2}};
-  for (const json& v : json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"))["mma_numerics_f32_acc"]) {
+  const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
+  for (const json& v : all["mma_numerics_f32_acc"]) {
     INFO(v.dump());
     const auto hex = [](const json& x) { return static_cast<uint32_t>(std::stoull(x.get<std::string>(), nullptr, 16)); };
     Case t;

@@ -14,7 +14,11 @@ using nlohmann::json;
 
 namespace {
 
-json vectors() { return json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json")); }
+// Kept: a range-for over a member of a temporary would outlive it.
+const json& vectors() {
+  static const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
+  return all;
+}
 uint64_t number(const json& v) { return std::stoull(v.get<std::string>(), nullptr, 16); }
 
 uint64_t matrix(uint32_t start, uint32_t leading, uint32_t stride, uint32_t mode) {

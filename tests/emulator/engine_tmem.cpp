@@ -10,7 +10,11 @@ using nlohmann::json;
 
 namespace {
 
-json vectors() { return json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json")); }
+// Kept: a range-for over a member of a temporary would outlive it.
+const json& vectors() {
+  static const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
+  return all;
+}
 
 TmemShape shape_of(const std::string& name) {
   return name == "32x32b"    ? TmemShape::S32x32b
