@@ -1,55 +1,74 @@
-// What crosses from the host to a kernel: parameter structs and the tables a kernel file publishes.  Each struct is re-declared, field by
-// field, in the kernel's source (the device side includes no host header); the tables carry sizeof(parameters), and loading a kernel whose
-// number differs is an error.
+// What crosses from the host to a kernel: parameter structs and the tables a kernel file publishes.  Each
+// struct is re-declared, field by field, in the kernel's source (the device side includes no host header);
+// the tables carry sizeof(parameters), and loading a kernel whose number differs is an error.
 #pragma once
 
 #include <cstdint>
 
 namespace mxfa::abi {
 
-struct alignas(64) TensorMap { unsigned char opaque[128]; };   // a CUtensorMap
+// A CUtensorMap.
+struct alignas(64) TensorMap {
+  unsigned char opaque[128];
+};
 
-// attention_fwd_sm100, attention_fwd_sm90.  Tensor maps are ragged (tensor_map.hpp): coordinates (d, head, kBig - len + row, kBig, off + len).
-// Boxes: Q, K, V {box_d, 1, 128, 1, 1} with box_d * element bytes = 128 and 128-byte swizzle (64 and 64-byte swizzle when a row of D is
-// 64 bytes); O (BF16) {64, 1, o_box_rows, 1, 1}, 128-byte swizzle.  kBig = 2^30.
+// attention_fwd_sm100, attention_fwd_sm90.  Tensor maps are ragged (tensor_map.hpp), kBig = 2^30: coordinates
+//   (d, head, kBig - len + row, kBig, off + len).
+// Boxes:
+//   Q, K, V   {box_d, 1, 128, 1, 1}, box_d * element bytes = 128, 128-byte swizzle; both 64 when a row of D
+//             has 64 bytes;
+//   O (BF16)  {64, 1, o_box_rows, 1, 1}, 128-byte swizzle.
 struct AttentionForwardParams {
   TensorMap q, k, v, o;
-  uint64_t scales_q, scales_k, scales_v;                 // device, 512-byte atoms; 0 for BF16
-  uint64_t tiles;                                        // device, int32[4] {batch, head_q, q_tile, 0} a CTA tile
-  uint64_t offsets_q, offsets_k;                         // device, int32[batch+1]
-  uint64_t scale_offsets_q, scale_offsets_k;             // device, int32[batch+1], multiples of 128
-  uint64_t lse;                                          // device, float [heads_q, rows_o]; 0: not stored
-  int64_t rows_o;                                        // LSE row stride
+  uint64_t scales_q, scales_k, scales_v;      // device, 512-byte atoms; 0 for BF16
+  uint64_t tiles;                             // device, int32[4] {batch, head_q, q_tile, 0} a CTA tile
+  uint64_t offsets_q, offsets_k;              // device, int32[batch+1]
+  uint64_t scale_offsets_q, scale_offsets_k;  // device, int32[batch+1], multiples of 128
+  uint64_t lse;                               // device, float [heads_q, rows_o]; 0: not stored
+  int64_t rows_o;                             // LSE row stride
   int32_t tile_count;
   int32_t heads_q, heads_kv;
-  int32_t scale_tiles_q, scale_tiles_k;                  // S/128 of the scale tensors
-  float scale_log2;                                      // softmax scale * log2(e)
+  int32_t scale_tiles_q, scale_tiles_k;  // S/128 of the scale tensors
+  float scale_log2;                      // softmax scale * log2(e)
 };
 
 // mxfp8_quantize.  Grid: scale_tiles * heads CTAs, tile fastest.
 struct QuantizeParams {
-  uint64_t input;                                        // bf16 [tokens, heads, D]
-  int64_t row_stride;                                    // elements
-  uint64_t payload;                                      // e4m3 [tokens, heads, D]
+  uint64_t input;      // bf16 [tokens, heads, D]
+  int64_t row_stride;  // elements
+  uint64_t payload;    // e4m3 [tokens, heads, D]
   uint64_t scales_d, scales_tokens;
-  uint64_t offsets, scale_offsets;                       // int32[batch+1]
+  uint64_t offsets, scale_offsets;  // int32[batch+1]
   int32_t batch, heads, scale_tiles;
 };
 
-// A kernel file publishes its tables as `extern "C" __device__ const KernelTables <kernel>_tables` (src/common/tables.cuh has the device twin).
-inline constexpr uint32_t kTablesMagic = 0x6166786d;     // "mxfa"
-struct RoleRow { char name[24]; uint32_t first_warp, warps, registers; };
-struct SmemRow { char name[24]; uint32_t offset, bytes, stages, alignment; };                    // bytes of one stage
-struct TmemRow { char name[24]; uint32_t column, columns; char live_from[32], live_until[32]; };
+// A kernel file publishes its tables as `extern "C" __device__ const KernelTables <kernel>_tables`
+// (src/common/tables.cuh has the device twin).
+inline constexpr uint32_t kTablesMagic = 0x6166786d;  // "mxfa"
+struct RoleRow {
+  char name[24];
+  uint32_t first_warp, warps, registers;
+};
+struct SmemRow {
+  char name[24];
+  uint32_t offset, bytes, stages, alignment;  // bytes of one stage
+};
+struct TmemRow {
+  char name[24];
+  uint32_t column, columns;
+  char live_from[32], live_until[32];
+};
 struct BarrierRow {
   char name[24];
-  uint32_t offset, stages, count, tx_bytes;              // offset in shared memory; arrivals and bytes per phase
+  uint32_t offset, stages, count, tx_bytes;  // offset in shared memory; arrivals and bytes per phase
   char producer[32], consumer[32];
-  uint32_t producer_first_parity, consumer_first_parity; // of their first wait; 2 = never waits
+  uint32_t producer_first_parity, consumer_first_parity;  // of their first wait; 2 = never waits
 };
 struct KernelTables {
-  uint32_t magic, params_bytes, threads, shared_bytes, tmem_columns;   // shared_bytes: dynamic shared memory to ask for
-  uint32_t tile_rows;                                                  // query rows (or tokens) a CTA tile covers
+  uint32_t magic, params_bytes, threads;
+  uint32_t shared_bytes;  // dynamic shared memory to ask for
+  uint32_t tmem_columns;
+  uint32_t tile_rows;  // query rows (or tokens) a CTA tile covers
   uint32_t role_count, smem_count, tmem_count, barrier_count;
   RoleRow roles[8];
   SmemRow smem[16];

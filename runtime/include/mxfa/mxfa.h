@@ -1,11 +1,25 @@
-/* mxfa: jagged attention kernels, JIT-compiled per configuration and launched through the CUDA Driver API.  C ABI.
+/* mxfa: jagged attention kernels, JIT-compiled for each configuration and launched through the CUDA Driver
+ * API.  C ABI.
  *
- * Tensors are packed [tokens, heads, head_dim], head_dim contiguous.  Sequence b owns tokens offsets[b] .. offsets[b+1]-1.
- * Device pointers are CUdeviceptr values; host pointers say so.  A stream is a CUstream of the context's device (0: the default stream).
- * Every struct starts with its own size: set it to sizeof(the struct); members that an older caller does not know keep their default.
- * No call allocates device memory; the caller passes a workspace whose size the plan tells.  No launch synchronises with the host.
- * Errors: a status is returned and mxfa_error() holds a sentence that names the value, the place and the remedy; nothing was launched or
- * written when a call fails its checks.  A context may be used by one thread at a time; different contexts are independent.
+ * Tensors are packed [tokens, heads, head_dim], head_dim contiguous.  Sequence b owns tokens offsets[b] to
+ * offsets[b+1] - 1; offsets begin with 0, never decrease and end at most at 2^31 - 2; a sequence has at most
+ * 2^30 tokens and may have none.
+ *
+ * Device pointers are CUdeviceptr values; host pointers say so.  A stream is a CUstream of the context's
+ * device (0: the default stream).
+ *
+ * Every struct starts with its own size: set it to sizeof(the struct).  Members that an older caller does not
+ * know keep their default.
+ *
+ * No call allocates device memory; the caller passes a workspace whose size the plan tells.  No launch
+ * synchronises with the host.
+ *
+ * Errors: a status is returned and mxfa_error() holds a sentence that names the value, the place and the
+ * remedy.  Nothing was launched or written when a call fails its checks.  After a failed launch or copy the
+ * device's state is unknown, and every later call on the context repeats the first cause.
+ *
+ * A context may be used by one thread at a time, from any thread; different contexts are independent.  A
+ * context does not survive fork(): calls in a child are refused.
  */
 #ifndef MXFA_H
 #define MXFA_H
@@ -26,8 +40,8 @@ extern "C" {
 /* Numerically the exit codes of the program `mxfa`, where they overlap. */
 typedef enum mxfa_status {
   MXFA_OK = 0,
-  MXFA_ERROR_INVALID = 2,     /* an argument, an option or a shape is wrong or not supported */
-  MXFA_ERROR_DEVICE = 3       /* device, driver, compiler or cache trouble */
+  MXFA_ERROR_INVALID = 2, /* an argument, an option or a shape is wrong or not supported */
+  MXFA_ERROR_DEVICE = 3   /* device, driver, compiler or cache trouble */
 } mxfa_status;
 
 typedef struct mxfa_context mxfa_context;
@@ -36,115 +50,134 @@ typedef struct mxfa_plan mxfa_plan;
 /* ---- context ------------------------------------------------------------------------------------- */
 typedef struct mxfa_context_options {
   uint32_t size;
-  const char* device;         /* "auto" (default, also NULL), "gpu", "emulator", "emulator:b200|gb300|h200"; variable MXFA_DEVICE */
-  const char* cache_dir;      /* NULL: MXFA_CACHE_DIR, then XDG_CACHE_HOME/mxfa, then HOME/.cache/mxfa, then memory only */
-  int32_t verbose;            /* 1: one line on stderr for warm loads too; cold compiles always print one */
+  /* "auto", "gpu", "emulator", "emulator:b200", "emulator:gb300" or "emulator:h200".
+   * NULL: MXFA_DEVICE, then auto (a GPU if there is one, else the CPU driver). */
+  const char* device;
+  /* Folder of compiled kernels.  NULL: MXFA_CACHE_DIR, then XDG_CACHE_HOME/mxfa, HOME/.cache/mxfa, a private
+   * temporary folder, and memory only where none can be written. */
+  const char* cache_dir;
+  int32_t verbose; /* 1: one line on stderr for warm loads too; cold compiles always print one */
 } mxfa_context_options;
 
-/* Loads the driver library and NVRTC by name, takes the device's primary context.  On failure *context is still created when memory
- * allows, so that mxfa_error(*context) can be read; it must be destroyed. */
+/* Loads the driver library and NVRTC by name, takes the device's primary context.  On failure *context is
+ * still created when memory allows, so that mxfa_error(*context) can be read; it must be destroyed. */
 MXFA_API mxfa_status mxfa_create(const mxfa_context_options* options, mxfa_context** context);
+/* Plans of the context must have been destroyed. */
 MXFA_API void mxfa_destroy(mxfa_context* context);
 /* The sentence of the last failed call on this context; "" if none.  Valid until the next call on it. */
 MXFA_API const char* mxfa_error(const mxfa_context* context);
 
 /* ---- common enumerations -------------------------------------------------------------------------- */
-typedef enum mxfa_dtype { MXFA_BF16 = 0, MXFA_MXFP8 = 1 } mxfa_dtype;                 /* MXFP8: E4M3 payload, UE8M0 scale per 32 */
+/* MXFP8: E4M3 payload, a UE8M0 scale for each 32 elements. */
+typedef enum mxfa_dtype { MXFA_BF16 = 0, MXFA_MXFP8 = 1 } mxfa_dtype;
 typedef enum mxfa_scaling_mode { MXFA_RCEIL = 0, MXFA_FLOOR = 1 } mxfa_scaling_mode;
 typedef enum mxfa_block { MXFA_BLOCK_1X32 = 0, MXFA_BLOCK_32X32 = 1 } mxfa_block;
-typedef enum mxfa_p_scale { MXFA_P_CONSTANT = 0, MXFA_P_DYNAMIC = 1 } mxfa_p_scale;   /* constant: 2^-8 */
+/* Scale of P, the softmax numerators of the second product.  Constant: 2^-8. */
+typedef enum mxfa_p_scale { MXFA_P_CONSTANT = 0, MXFA_P_DYNAMIC = 1 } mxfa_p_scale;
 typedef enum mxfa_orientation {
-  MXFA_SCALE_ALONG_D = 1,       /* one scale per token and 32 channels; atom rows are tokens    */
-  MXFA_SCALE_ALONG_TOKENS = 2   /* one scale per channel and 32 tokens; atom rows are channels  */
+  MXFA_SCALE_ALONG_D = 1,     /* one scale per token and 32 channels; atom rows are tokens */
+  MXFA_SCALE_ALONG_TOKENS = 2 /* one scale per channel and 32 tokens; atom rows are channels */
 } mxfa_orientation;
 
-/* Scale factors of one MXFP8 tensor.  Storage: H * S/128 atoms of 512 bytes, where S = cu_sf[batch], cu_sf[b+1] = cu_sf[b] +
- * 128*ceil(len_b/128).  Tile n (128 tokens) of sequence b and head h is atom h*(S/128) + cu_sf[b]/128 + n in both orientations; inside,
- * byte (r%32)*16 + (r/32)*4 + c with r = token in tile, c = channel/32 (along D) or r = channel, c = token in tile / 32 (along tokens).
- * Bytes of rows or columns outside the sequence or the head never influence a result. */
+/* Scale factors of one MXFP8 tensor.
+ * Storage: H * S/128 atoms of 512 bytes, where S = cu_sf[batch] and cu_sf[b+1] = cu_sf[b] +
+ * 128*ceil(len_b/128). Tile n (128 tokens) of sequence b and head h is atom h*(S/128) + cu_sf[b]/128 + n in
+ * both orientations; inside, byte (r%32)*16 + (r/32)*4 + c with along D:      r = token in tile, c =
+ * channel/32; along tokens: r = channel,       c = token in tile / 32. Bytes of rows or columns outside the
+ * sequence or the head never influence a result. */
 typedef struct mxfa_scales {
-  void* data;                   /* device, 512-byte aligned */
-  uint64_t bytes;               /* at least H * S * 4 */
-  int32_t orientation;          /* mxfa_orientation; a tag that does not fit the operand is refused */
+  void* data;          /* device, 512-byte aligned */
+  uint64_t bytes;      /* at least H * S * 4 */
+  int32_t orientation; /* mxfa_orientation; a tag that does not fit the operand is refused */
 } mxfa_scales;
 
-/* A packed tensor.  row_stride: elements from one token to the next, >= heads*head_dim, row bytes a multiple of 16; head stride is
- * head_dim.  data is 16-byte aligned.  rows: tokens the buffer holds, >= the plan's total. */
+/* A packed tensor.  Without rows to touch, data may be NULL. */
 typedef struct mxfa_tensor {
-  void* data;
-  int64_t row_stride;
-  int64_t rows;
-  mxfa_scales scales;           /* MXFP8 only */
+  void* data;         /* device, 16-byte aligned */
+  int64_t row_stride; /* elements from one token to the next, >= heads * head_dim; a multiple of 16 bytes */
+  int64_t rows;       /* tokens the buffer holds, >= the plan's total */
+  mxfa_scales scales; /* MXFP8 operands only, else all 0 */
 } mxfa_tensor;
 
 /* ---- attention forward ---------------------------------------------------------------------------- */
 typedef struct mxfa_attention {
   uint32_t size;
-  int32_t dtype;                /* mxfa_dtype of Q, K, V; O is BF16 */
-  int32_t head_dim;             /* 64, 96, 128 */
-  int32_t heads_q, heads_kv;    /* heads_q % heads_kv == 0 */
+  int32_t dtype;             /* mxfa_dtype of Q, K, V; O is BF16 */
+  int32_t head_dim;          /* 64, 96, 128 */
+  int32_t heads_q, heads_kv; /* heads_q % heads_kv == 0 */
   int32_t batch;
-  const int32_t* offsets_q;     /* host, batch+1 (2 with broadcast_q) */
-  const int32_t* offsets_k;     /* host, batch+1 */
-  int32_t broadcast_q;          /* one Q of offsets_q[1] rows for every sequence; O and LSE have batch * that many rows */
-  int32_t causal;               /* bottom-right aligned: key j visible to query i iff j <= i + (len_k - len_q) */
-  int32_t window_left, window_right;  /* bottom-right aligned, inclusive, -1 unbounded */
-  float scale;                  /* softmax scale; NAN: 1/sqrt(head_dim) */
-  int32_t scaling_mode, block, p_scale;   /* MXFP8 only */
-  const char* kernel;           /* host, JSON object of kernel configuration overrides, or NULL */
+  const int32_t* offsets_q; /* host, batch+1 (2 with broadcast_q) */
+  const int32_t* offsets_k; /* host, batch+1 */
+  /* One Q of offsets_q[1] rows for every sequence; O and LSE have batch * that many rows. */
+  int32_t broadcast_q;
+  int32_t causal; /* bottom-right aligned: key j visible to query i iff j <= i + (len_k - len_q) */
+  int32_t window_left, window_right;    /* bottom-right aligned, inclusive, -1 unbounded */
+  float scale;                          /* softmax scale, > 0; NAN: 1/sqrt(head_dim) */
+  int32_t scaling_mode, block, p_scale; /* MXFP8 only */
+  const char* kernel;                   /* host, JSON object of kernel configuration overrides, or NULL */
 } mxfa_attention;
 /* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN). */
 MXFA_API void mxfa_attention_defaults(mxfa_attention* attention);
 
-/* Checks everything that can be checked, compiles or loads the kernel, computes tile lists.  Offsets are copied. */
-MXFA_API mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention, mxfa_plan** plan);
+/* Checks everything that can be checked, compiles or loads the kernel, computes tile lists.  An option that
+ * this version has no kernel for is refused by name.  Offsets are copied. */
+MXFA_API mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention,
+                                                 mxfa_plan** plan);
 
 typedef struct mxfa_attention_forward_args {
   uint32_t size;
-  mxfa_tensor q, k, v;          /* MXFP8: Q and K scales along D, V scales along tokens */
-  mxfa_tensor o;                /* BF16 [total_q or batch*n_q, heads_q, head_dim]; rows without a visible key become +0 */
-  float* lse;                   /* device, natural logarithm, [heads_q, rows of O]; -inf for rows without a visible key; NULL: not stored */
-  void* workspace;              /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
+  mxfa_tensor q, k, v; /* MXFP8: Q and K scales along D, V scales along tokens */
+  mxfa_tensor o;       /* BF16 [total_q or batch*n_q, heads_q, head_dim]; rows that see no key become +0 */
+  /* Device, [heads_q, rows of O], natural logarithm; -inf for rows that see no key; NULL: not stored. */
+  float* lse;
+  void* workspace; /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
 } mxfa_attention_forward_args;
 /* Launches on stream; returns before the kernel has run.  Total of zero queries: success, no launch. */
-MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args, void* stream);
+MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args,
+                                            void* stream);
 
 /* ---- MXFP8 quantisation ---------------------------------------------------------------------------- */
 typedef enum mxfa_quantize_layout {
-  MXFA_QUANTIZE_ALONG_D = 0,       /* 1x32 blocks along head_dim            */
-  MXFA_QUANTIZE_ALONG_TOKENS = 1,  /* 1x32 blocks along the tokens of a sequence, starting at the sequence */
-  MXFA_QUANTIZE_SQUARE = 2         /* 32x32 blocks, both scale layouts in one pass */
+  MXFA_QUANTIZE_ALONG_D = 0,      /* 1x32 blocks along head_dim */
+  MXFA_QUANTIZE_ALONG_TOKENS = 1, /* 1x32 blocks along the tokens of a sequence, starting at the sequence */
+  MXFA_QUANTIZE_SQUARE = 2        /* 32x32 blocks, both scale layouts in one pass */
 } mxfa_quantize_layout;
 
 typedef struct mxfa_quantize_desc {
   uint32_t size;
   int32_t head_dim, heads, batch;
-  const int32_t* offsets;       /* host, batch+1 */
+  const int32_t* offsets; /* host, batch+1 */
   int32_t layout, scaling_mode;
-  const char* kernel;
+  const char* kernel; /* host, JSON object of kernel configuration overrides, or NULL */
 } mxfa_quantize_desc;
-MXFA_API mxfa_status mxfa_plan_quantize(mxfa_context* context, const mxfa_quantize_desc* desc, mxfa_plan** plan);
+MXFA_API mxfa_status mxfa_plan_quantize(mxfa_context* context, const mxfa_quantize_desc* desc,
+                                        mxfa_plan** plan);
 
+/* A scale buffer that the layout does not write must be NULL. */
 typedef struct mxfa_quantize_args {
   uint32_t size;
-  mxfa_tensor input;            /* BF16; scales unused */
-  void* payload;                /* device, E4M3 [tokens, heads, head_dim] contiguous, 16-byte aligned */
-  mxfa_scales scales_d;         /* written by ALONG_D and SQUARE; every byte of every atom is written, padding as 0 */
-  mxfa_scales scales_tokens;    /* written by ALONG_TOKENS and SQUARE */
-  void* workspace;
+  mxfa_tensor input;         /* BF16 */
+  void* payload;             /* device, E4M3 [tokens, heads, head_dim] contiguous, 16-byte aligned */
+  mxfa_scales scales_d;      /* written by ALONG_D and SQUARE: every byte of every atom, padding as 0 */
+  mxfa_scales scales_tokens; /* written by ALONG_TOKENS and SQUARE, likewise */
+  void* workspace;           /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
 } mxfa_quantize_args;
+/* Launches on stream; returns before the kernel has run.  Total of zero tokens: success, no launch. */
 MXFA_API mxfa_status mxfa_quantize(mxfa_plan* plan, const mxfa_quantize_args* args, void* stream);
 
 /* ---- plans ------------------------------------------------------------------------------------------ */
-MXFA_API uint64_t mxfa_plan_workspace(const mxfa_plan* plan);       /* device bytes */
-/* Copies offsets and tile lists into the workspace, in stream order.  Once per workspace; the plan must outlive the copy. */
+MXFA_API uint64_t mxfa_plan_workspace(const mxfa_plan* plan); /* device bytes */
+/* Copies offsets and tile lists into the workspace, in stream order.  Once for each workspace; the plan must
+ * outlive the copy. */
 MXFA_API mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream);
-/* What was resolved, as JSON text (UTF-8): options, kernel name, key, architecture, grid, tiles, registers, spills, shared and tensor
- * memory maps, barrier and role tables, compile and load milliseconds, cache state.  Valid until the plan is destroyed. */
+/* What was resolved, as JSON text (UTF-8): options, kernel name, key, architecture, grid, tiles, registers,
+ * spills, shared and tensor memory maps, barrier and role tables, build and load milliseconds, cache state.
+ * "" on failure, with the reason in mxfa_error().  Valid until the next call or the plan is destroyed. */
 MXFA_API const char* mxfa_plan_describe(mxfa_plan* plan);
 MXFA_API void mxfa_plan_destroy(mxfa_plan* plan);
 
-/* Rows of scale storage for these lengths: S above.  offsets is a host pointer. */
+/* Rows of scale storage for these lengths: S above; -1 where the offsets are not valid.  offsets is a host
+ * pointer. */
 MXFA_API int64_t mxfa_scale_rows(int32_t batch, const int32_t* offsets);
 
 #ifdef __cplusplus
