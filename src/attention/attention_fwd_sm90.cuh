@@ -1,11 +1,15 @@
 // BF16 attention forward for Hopper (sm_90a): O = softmax(scale * Q K^T + mask) V over jagged sequences.
-// Q [tokens, heads_q, D], K and V [tokens, heads_kv, D] bf16; O bf16; LSE float [heads_q, rows of O], natural logarithm.
+// Q [tokens, heads_q, D], K and V [tokens, heads_kv, D] bf16; O bf16; LSE float [heads_q, rows of O], natural
+// logarithm.
 //
-// One producer warp loads tiles through TMA; every consumer warpgroup owns 64 query rows of the tile.  A consumer keeps S, P and O in
-// registers and overlaps two ways: inside a warpgroup the tensor core computes S of block n while it also runs P V of block n+1, and between
-// warpgroups named barriers order the issue so that one warpgroup's softmax runs under the other's GEMMs ("ping-pong").
-// CTAs are persistent: CTA c takes tiles c, c + gridDim.x, ... of a list the plan has ordered for load balance.
-// Blocks of keys are walked from the last to the first: the masked ones (tail, diagonal) are peeled off a branch-free bulk loop.
+// One producer warp loads tiles through TMA; every consumer warpgroup owns 64 query rows of the tile.  A
+// consumer keeps S, P and O in registers and overlaps two ways: inside a warpgroup the tensor core runs P V
+// of block n+1 under the softmax of block n, and between warpgroups one's softmax runs under the others'
+// GEMMs.  Three warpgroups with a narrow key block keep the tensor core busier than two with a wide one, and
+// need no barriers to take turns (measured; docs). CTAs are persistent and take tiles from a list that the
+// plan has ordered for load balance.  A tile is 1 .. kConsumers runs of 64 rows. Blocks of keys are walked
+// from the last to the first: the masked ones (tail, diagonal) are peeled off a branch-free bulk loop.
+#include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/convert.cuh"
@@ -43,8 +47,10 @@ struct AttentionForwardParams {
   int32_t heads_q, heads_kv;
   int32_t scale_tiles_q, scale_tiles_k;
   float scale_log2;
-  int32_t window_left, window_right;   // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
+  int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
+  uint64_t
+      counters;  // device, int32[2], zero before the launch and after it: next tile, CTAs that have finished
 };
 
 template <class Config>
@@ -53,63 +59,86 @@ struct AttentionFwdSm90 {
   static constexpr int kTileN = Config::tile_n;
   static constexpr int kConsumers = Config::consumer_warpgroups;
   static constexpr int kStages = Config::kv_stages;
-  static constexpr bool kRightMask = Config::right_mask;   // causal or a right window: blocks on the diagonal are masked
-  static constexpr bool kLeftMask = Config::left_mask;     // a left window
+  static constexpr bool kRightMask =
+      Config::right_mask;  // causal or a right window: blocks on the diagonal are masked
+  static constexpr bool kLeftMask = Config::left_mask;  // a left window
   static constexpr int kTileM = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA fills it with zeros).
+  // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
+  // fills it with zeros).
   static constexpr int kPanels = (kD + 63) / 64;
   static constexpr int kQPanel = kTileM * 128, kKvPanel = kTileN * 128;
   static constexpr int kQBytes = kPanels * kQPanel, kKvBytes = kPanels * kKvPanel;
-  // O of a tile leaves through the buffer its Q came in, so a second one is needed to load the next Q meanwhile.
+  // O of a tile leaves through the buffer its Q came in, so a second one is needed to load the next Q
+  // meanwhile.
   static constexpr int kQStages = 2;
   static constexpr int kQOffset = 0;
   static constexpr int kKvOffset = kQStages * kQBytes;
   static constexpr int kBarrierOffset = kKvOffset + kStages * kKvBytes;
   static constexpr int kQFull = kBarrierOffset, kQEmpty = kQFull + 8 * kQStages;
   static constexpr int kKvFull = kQEmpty + 8 * kQStages, kKvEmpty = kKvFull + 8 * kStages;
-  static constexpr int kSharedBytes = kKvEmpty + 8 * kStages;
+  static constexpr int kTileOffset = (kKvEmpty + 8 * kStages + 15) / 16 * 16, kTileBytes = 32;
+  static constexpr int kSharedBytes = kTileOffset + kQStages * kTileBytes;
   static_assert(kTileN % 16 == 0 && kTileN >= 64 && kTileN <= 256, "one wgmma covers the key block");
+  // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
+  // Asking for more blocks for ever.
+  static constexpr int kPool = 65536 / kThreads / 8 * 8 * kThreads;
+  static_assert(128 * (kConsumers * Config::consumer_registers + Config::producer_registers) <= kPool,
+                "register budget");
   static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
-  static_assert(kStages >= 3, "K of the next block and V of this one are in use while the loader fills a third slot");
-  // 1024 bytes of slack align the base: dynamic shared memory starts 1024 above the window, but nothing promises that.
+  static_assert(kStages >= 3,
+                "K of the next block and V of this one are in use while the loader fills a third slot");
+  // 1024 bytes of slack align the base: dynamic shared memory starts 1024 above the window, but nothing
+  // promises that.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
 
-  // One arrival a consumer warp: every warp reads all of K and V, and each waits for its own quarter of a wgmma.
+  // One arrival a consumer warp: every warp reads all of K and V, and each waits for its own quarter of a
+  // wgmma.
   static constexpr int kEmptyCount = 4 * kConsumers;
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
-  static constexpr float kRescaleThreshold = 8.0f;   // log2: p stays <= 256, far inside bf16 and FP32 sums
+  static constexpr float kRescaleThreshold = 8.0f;  // log2: p stays <= 256, far inside bf16 and FP32 sums
 
+  // What the consumers must know of a tile.  The loader works it out and leaves it beside the Q buffer, so
+  // that no consumer spends registers or a trip to global memory on it.
   struct Tile {
-    int batch, head, q_row;          // q_row: first row of the tile in its sequence
-    int q_offset, q_length, k_offset, k_length, o_offset;
-    int n_min, n_max;                // blocks of keys with a visible key: [n_min, n_max)
+    int32_t head, q_row;             // q_row: first row of the tile in its sequence
+    int32_t q_length, o_first;       // rows of the sequence; its first row in O
+    int32_t k_length, n_min, n_max;  // blocks of keys with a key that some row sees: [n_min, n_max)
+    int32_t rows;  // query rows of the tile, a multiple of 64 up to kTileM; 0: no more tiles
+  };
+  struct TileSource {  // and what only the loader needs
+    Tile tile;
+    Sequence q, k;
   };
 
-  MXFA_DEVICE static Tile load_tile(const AttentionForwardParams& p, int index) {
-    Tile t;
+  MXFA_DEVICE static TileSource read_tile(const AttentionForwardParams& p, int index) {
     U32x4 entry = ld_global_nc_v4(pointer<const U32x4>(p.tiles) + index);
-    t.batch = entry.x;
+    int32_t batch = entry.x;
+    TileSource s;
+    s.q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
+    s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
+    Tile& t = s.tile;
     t.head = entry.y;
-    t.q_row = entry.z * kTileM;
-    Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : t.batch);
-    Sequence k = load_sequence(pointer<const int32_t>(p.offsets_k), t.batch);
-    t.q_offset = q.first;
-    t.q_length = q.length;
-    t.k_offset = k.first;
-    t.k_length = k.length;
-    t.o_offset = p.broadcast_q ? t.batch * t.q_length : t.q_offset;
-    int shift = t.k_length - t.q_length;             // bottom-right alignment: query i sees key i + shift
-    t.n_max = (t.k_length + kTileN - 1) / kTileN;
-    t.n_min = 0;
-    if (kRightMask) {
-      int last_row = min_of(t.q_row + kTileM, t.q_length) - 1;
-      int end = last_row + shift + p.window_right + 1;       // first key no row of the tile sees
-      t.n_max = min_of(t.n_max, (max_of(end, 0) + kTileN - 1) / kTileN);
-    }
-    if (kLeftMask) t.n_min = max_of(t.q_row + shift - p.window_left, 0) / kTileN;
-    return t;
+    t.q_row = entry.z;
+    t.rows = entry.w;
+    t.q_length = s.q.length;
+    t.k_length = s.k.length;
+    t.o_first = p.broadcast_q ? batch * s.q.length : s.q.first;
+    t.n_min = kLeftMask ? first_block(p, t, t.q_row) : 0;
+    t.n_max = end_block(p, t, t.q_row + t.rows);
+    return s;
+  }
+  // One past the last block that a row before `row_end` sees.  Bottom-right alignment: query i sees keys up
+  // to i + (k_length - q_length) + right.
+  MXFA_DEVICE static int end_block(const AttentionForwardParams& p, const Tile& t, int row_end) {
+    int end = t.k_length;
+    if (kRightMask)
+      end = min_of(end, max_of(min_of(row_end, t.q_length) + t.k_length - t.q_length + p.window_right, 0));
+    return (end + kTileN - 1) / kTileN;
+  }
+  MXFA_DEVICE static int first_block(const AttentionForwardParams& p, const Tile& t, int row) {
+    return max_of(row + t.k_length - t.q_length - p.window_left, 0) / kTileN;
   }
 
   // ---- producer: one thread ---------------------------------------------------------------------------
@@ -117,46 +146,80 @@ struct AttentionFwdSm90 {
     PipelineState<kQStages> q_state = PipelineState<kQStages>::producer();
     PipelineState<kStages> kv_state = PipelineState<kStages>::producer();
     int ratio = p.heads_q / p.heads_kv;
-    auto load_kv = [&](const TensorMap& map, const Tile& t, int head, int n) {
+    auto load_kv = [&](const TensorMap& map, Sequence k, int head, int n) {
       uint32_t full = smem + kKvFull + 8 * kv_state.stage;
       mbarrier_wait(smem + kKvEmpty + 8 * kv_state.stage, kv_state.phase);
       mbarrier_arrive_expect_tx(full, kKvBytes);
       uint32_t destination = smem + kKvOffset + kv_state.stage * kKvBytes;
-      RaggedRow row = ragged_row({t.k_offset, t.k_length}, n * kTileN);
+      RaggedRow row = ragged_row(k, n * kTileN);
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel)
-        tma_load_5d(destination + panel * kKvPanel, &map, full, 64 * panel, head,
-                    row.row, row.shift, row.end);
+        tma_load_5d(destination + panel * kKvPanel, &map, full, 64 * panel, head, row.row, row.shift,
+                    row.end);
       kv_state.advance();
     };
-    for (int index = blockIdx.x; index < p.tile_count; index += gridDim.x) {
-      Tile t = load_tile(p, index);
+    auto acquire_q = [&](const Tile& t) {
+      mbarrier_wait(smem + kQEmpty + 8 * q_state.stage, q_state.phase);
+      uint32_t info = smem + kTileOffset + q_state.stage * kTileBytes;
+      st_shared_v4(info, {uint32_t(t.head), uint32_t(t.q_row), uint32_t(t.q_length), uint32_t(t.o_first)});
+      st_shared_v4(info + 16, {uint32_t(t.k_length), uint32_t(t.n_min), uint32_t(t.n_max), uint32_t(t.rows)});
+    };
+    // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order
+    // (heaviest first).
+    int32_t* counters = pointer<int32_t>(p.counters);
+    for (int index = blockIdx.x; index < p.tile_count;
+         index = gridDim.x + atom_add_acq_rel_gpu_s32(counters, 1)) {
+      TileSource source = read_tile(p, index);
+      const Tile& t = source.tile;
       int head_kv = t.head / ratio;
-      auto load_q = [&] {
-        uint32_t full = smem + kQFull + 8 * q_state.stage;
-        mbarrier_wait(smem + kQEmpty + 8 * q_state.stage, q_state.phase);
-        mbarrier_arrive_expect_tx(full, kQBytes);
-        RaggedRow row = ragged_row({t.q_offset, t.q_length}, t.q_row);
+      acquire_q(t);
+      uint32_t full = smem + kQFull + 8 * q_state.stage;
+      bool empty = t.n_min >= t.n_max;
+      // The arrival releases the tile's description as well as it announces the bytes of Q.
+      mbarrier_arrive_expect_tx(full, empty ? 0 : kQBytes);
+      if (!empty) {
+        RaggedRow row = ragged_row(source.q, t.q_row);
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel)
-          tma_load_5d(smem + kQOffset + q_state.stage * kQBytes + panel * kQPanel, &p.q, full, 64 * panel, t.head,
-                      row.row, row.shift, row.end);
-        q_state.advance();
-      };
-      load_q();     // an empty tile takes its turn of the buffer too: O leaves through it
-      if (t.n_min >= t.n_max) continue;
-      // The consumers' order: K(last), then K(n) with V(n+1), then V(first).
-      load_kv(p.k, t, head_kv, t.n_max - 1);
-      for (int n = t.n_max - 2; n >= t.n_min; --n) {
-        load_kv(p.k, t, head_kv, n);
-        load_kv(p.v, t, head_kv, n + 1);
+          tma_load_5d(smem + kQOffset + q_state.stage * kQBytes + panel * kQPanel, &p.q, full, 64 * panel,
+                      t.head, row.row, row.shift, row.end);
       }
-      load_kv(p.v, t, head_kv, t.n_min);
+      q_state.advance();  // an empty tile takes its turn too: its O leaves through the buffer
+      if (empty) continue;
+      // The consumers' order: K(last), then K(n) with V(n+1), then V(first).
+      load_kv(p.k, source.k, head_kv, t.n_max - 1);
+      for (int n = t.n_max - 2; n >= t.n_min; --n) {
+        load_kv(p.k, source.k, head_kv, n);
+        load_kv(p.v, source.k, head_kv, n + 1);
+      }
+      load_kv(p.v, source.k, head_kv, t.n_min);
+    }
+    acquire_q(Tile{});
+    mbarrier_arrive(smem + kQFull + 8 * q_state.stage);
+    if (atom_add_acq_rel_gpu_s32(counters + 1, 1) ==
+        int(gridDim.x) - 1) {  // the last CTA leaves the counters as it found them
+      counters[0] = 0;
+      counters[1] = 0;
     }
   }
 
   // ---- consumer: one warpgroup, 64 rows -------------------------------------------------------------------
-  // Accumulator layout (PTX ISA, wgmma D fragment): register i of a thread is row 16 w + l/4 + 8 ((i>>1)&1), column 8 (i>>2) + 2 (l%4) + (i&1).
+  // Accumulator layout (PTX ISA, wgmma D fragment): register i of a thread is row 16 w + l/4 + 8 ((i>>1)&1),
+  // column 8 (i>>2) + 2 (l%4) + (i&1). 2^x on the FMA pipe: x = floor(x) + f, a degree-3 minimax polynomial
+  // of 2^f (relative error 8.8e-5, below half an ulp of bf16), the integer part added to the exponent
+  // (FlashAttention-4's software exponential; coefficients: attention-forward digest 3.4).
+  MXFA_DEVICE static float exp2_fma(float x) {
+    constexpr float kMagic =
+        12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+    x = max_f32(x, -127.0f);
+    float r = add_rm_ftz_f32(x, kMagic);
+    float f = x - (r - kMagic);
+    float y = fma_rn_ftz_f32(fma_rn_ftz_f32(fma_rn_ftz_f32(0.077119089663028717f, f, 0.227564394474029541f),
+                                            f, 0.695146143436431885f),
+                             f, 1.0f);
+    return bits_float((float_bits(r) << 23) + float_bits(y));
+  }
+
   struct Consumer {
     const AttentionForwardParams& p;
     uint32_t smem;
@@ -167,9 +230,6 @@ struct AttentionFwdSm90 {
     float o[kD / 2];
     uint32_t probability[kTileN / 4];
     float row_max[2], row_sum[2], alpha[2];
-
-    MXFA_DEVICE void my_turn() { named_barrier_sync(1 + group, 128 * 2); }
-    MXFA_DEVICE void next_turn() { named_barrier_arrive(1 + (group + 1) % kConsumers, 128 * 2); }
 
     MXFA_DEVICE uint32_t slot(const PipelineState<kStages>& state) const {
       return smem + kKvOffset + state.stage * kKvBytes;
@@ -182,7 +242,8 @@ struct AttentionFwdSm90 {
     }
 
     MXFA_DEVICE void issue_qk(uint32_t q, uint32_t k) {
-      uint64_t a = wgmma_descriptor(q, 16, 1024, Swizzle::k128B), b = wgmma_descriptor(k, 16, 1024, Swizzle::k128B);
+      uint64_t a = wgmma_descriptor(q, 16, 1024, Swizzle::k128B),
+               b = wgmma_descriptor(k, 16, 1024, Swizzle::k128B);
 #pragma unroll
       for (int step = 0; step < kD / 16; ++step) {
         // 16 elements = 32 bytes inside a 128-byte panel row; four steps a panel.
@@ -193,7 +254,8 @@ struct AttentionFwdSm90 {
       wgmma_commit();
     }
     MXFA_DEVICE void issue_pv(uint32_t v, bool accumulate) {
-      uint64_t b = wgmma_descriptor(v, kKvPanel, 1024, Swizzle::k128B);   // panels of 64 channels, groups of 8 keys
+      uint64_t b =
+          wgmma_descriptor(v, kKvPanel, 1024, Swizzle::k128B);  // panels of 64 channels, groups of 8 keys
 #pragma unroll
       for (int step = 0; step < kTileN / 16; ++step) {
         const uint32_t a[4] = {probability[4 * step], probability[4 * step + 1], probability[4 * step + 2],
@@ -203,7 +265,8 @@ struct AttentionFwdSm90 {
       wgmma_commit();
     }
 
-    // Keeps the keys of block n that the row may see; everything else becomes -inf (a select: NaN cannot pass).
+    // Keeps the keys of block n that the row may see; everything else becomes -inf (a select: NaN cannot
+    // pass).
     MXFA_DEVICE void mask(const Tile& t, int n) {
       int shift = t.k_length - t.q_length;
 #pragma unroll
@@ -225,9 +288,10 @@ struct AttentionFwdSm90 {
       }
     }
 
-    // s becomes p = 2^(s c - m c); row_max, row_sum, alpha are updated.  The reference point m moves only when the maximum grew by more than
-    // the threshold: any m is exact because O and row_sum share it (attention-forward digest of FA4's conditional rescale).
-    template <bool kFirst>
+    // s becomes p = 2^(s c - m c); row_max, row_sum, alpha are updated.  The reference point m moves only
+    // when the maximum grew by more than the threshold: any m is exact because O and row_sum share it
+    // (attention-forward digest of FA4's conditional rescale).
+    template <bool kFirst, bool kEmulate>
     MXFA_DEVICE void softmax() {
       float c = p.scale_log2;
 #pragma unroll
@@ -246,7 +310,7 @@ struct AttentionFwdSm90 {
           alpha[half] = 0.0f;
         } else {
           float grown = (m - row_max[half]) * c;
-          bool move = grown > kRescaleThreshold;       // also when row_max is -inf; false when both are (NaN)
+          bool move = grown > kRescaleThreshold;  // also when row_max is -inf; false when both are (NaN)
           alpha[half] = move ? ex2_approx_ftz(-grown) : 1.0f;
           row_max[half] = move ? m : row_max[half];
         }
@@ -256,8 +320,15 @@ struct AttentionFwdSm90 {
         for (int i = 0; i < kTileN / 8; ++i) {
           float& x0 = s[4 * i + 2 * half];
           float& x1 = s[4 * i + 2 * half + 1];
-          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
-          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
+          x0 = fma_rn_ftz_f32(x0, c, reference);
+          x1 = fma_rn_ftz_f32(x1, c, reference);
+          if (kEmulate && i % 8 < Config::exp2_fma_eighths) {
+            x0 = exp2_fma(x0);
+            x1 = exp2_fma(x1);
+          } else {
+            x0 = ex2_approx_ftz(x0);
+            x1 = ex2_approx_ftz(x1);
+          }
           sum0 += x0;
           sum1 += x1;
         }
@@ -276,26 +347,25 @@ struct AttentionFwdSm90 {
       for (int i = 0; i < kD / 2; ++i) o[i] *= alpha[(i >> 1) & 1];
     }
 
-    // One block: S(n) and P V(n+1) on the tensor core, softmax of S(n) under P V and under the other warpgroup's turn.
+    // One block: S(n) and P V(n+1) on the tensor core, softmax of S(n) under P V and under the other
+    // warpgroup's turn.
     template <bool kMask>
     MXFA_DEVICE void step(const Tile& t, uint32_t q, int n, bool accumulate) {
       PipelineState<kStages> k_state = kv_state;
       PipelineState<kStages> v_state = kv_state;
       v_state.advance();
       wait_kv(k_state);
-      my_turn();
       wgmma_pin(s);
       wgmma_fence();
       issue_qk(q, slot(k_state));
       wait_kv(v_state);
       wgmma_pin(o);
       issue_pv(slot(v_state), accumulate);
-      next_turn();
       wgmma_wait<1>();
       wgmma_pin(s);
       release_kv(k_state);
       if (kMask) mask(t, n);
-      softmax<false>();
+      softmax<false, !kMask>();  // masked scores need the exact zero of ex2(-inf)
       wgmma_wait<0>();
       wgmma_pin(o);
       release_kv(v_state);
@@ -305,7 +375,7 @@ struct AttentionFwdSm90 {
       kv_state.advance();
     }
 
-    MXFA_DEVICE void store(const Tile& t, uint32_t buffer, bool empty) {
+    MXFA_DEVICE void store(const Tile& t, uint32_t buffer) {
       // This warpgroup's rows of the Q buffer are free: its last Q K^T is complete.
       float scale[2];
 #pragma unroll
@@ -313,42 +383,46 @@ struct AttentionFwdSm90 {
         float sum = row_sum[half];
         sum += shfl_bfly(sum, 1);
         sum += shfl_bfly(sum, 2);
-        bool dead = empty || !(sum > 0.0f);
+        bool dead = row_max[half] == kMinusInfinity;  // no visible key
         scale[half] = dead ? 0.0f : rcp_approx_ftz(sum);
         int row = t.q_row + 64 * group + 16 * warp + lane / 4 + 8 * half;
         if (p.lse != 0 && lane % 4 == 0 && row < t.q_length) {
           float value = dead ? kMinusInfinity : (row_max[half] * p.scale_log2 + lg2_approx_ftz(sum)) * kLn2;
-          pointer<float>(p.lse)[int64_t(t.head) * p.rows_o + t.o_offset + row] = value;
+          pointer<float>(p.lse)[int64_t(t.head) * p.rows_o + t.o_first + row] = value;
         }
       }
-      // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (rows 0-7 | 8-15) x (columns 0-7 | 8-15).
+      // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (rows 0-7 | 8-15) x
+      // (columns 0-7 | 8-15).
       int row = 64 * group + 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
 #pragma unroll
       for (int step = 0; step < kD / 16; ++step) {
         uint32_t r[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          float low = empty ? 0.0f : o[8 * step + 2 * j] * scale[j & 1];
-          float high = empty ? 0.0f : o[8 * step + 2 * j + 1] * scale[j & 1];
+          // A select: O of a tile without keys was never written.
+          float low = scale[j & 1] == 0.0f ? 0.0f : o[8 * step + 2 * j] * scale[j & 1];
+          float high = scale[j & 1] == 0.0f ? 0.0f : o[8 * step + 2 * j + 1] * scale[j & 1];
           r[j] = cvt_rn_bf16x2_f32(high, low);
         }
-        int chunk = (step % 4) * 2 + lane / 16;      // 16-byte chunk of the 128-byte panel row
+        int chunk = (step % 4) * 2 + lane / 16;  // 16-byte chunk of the 128-byte panel row
         uint32_t address = buffer + (step / 4) * kQPanel + row * 128 + ((chunk ^ (row & 7)) << 4);
         stmatrix_x4(address, r[0], r[1], r[2], r[3]);
       }
-      fence_proxy_async_shared_cta();                 // stmatrix is a generic write, the TMA store reads through the async proxy
-      named_barrier_sync(8 + group, 128);             // all 64 rows are written
+      fence_proxy_async_shared_cta();  // stmatrix is a generic write, the TMA store reads through the async
+                                       // proxy
+      named_barrier_sync(8 + group, 128);  // all 64 rows are written
       if (warp == 0 && elect_one()) {
-        RaggedRow row = ragged_row({t.o_offset, t.q_length}, t.q_row + 64 * group);
+        RaggedRow row = ragged_row({t.o_first, t.q_length}, t.q_row + 64 * group);
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel)
-          tma_store_5d(&p.o, buffer + panel * kQPanel + group * (64 * 128), 64 * panel, t.head, row.row, row.shift, row.end);
+          tma_store_5d(&p.o, buffer + panel * kQPanel + group * (64 * 128), 64 * panel, t.head, row.row,
+                       row.shift, row.end);
         bulk_commit_group();
       }
     }
 
-    // Hands the Q buffer of the tile before back to the loader.  Late enough that the O store has been read from it (no stall), early enough
-    // that the loader can fetch the next Q and K under this tile.
+    // Hands the Q buffer of the tile before back to the loader.  Late enough that the O store has been read
+    // from it (no stall), early enough that the loader can fetch the next Q and K under this tile.
     MXFA_DEVICE void release_q(int buffer) {
       if (buffer >= 0 && warp == 0 && elect_one()) {
         bulk_wait_group_read<0>();
@@ -356,67 +430,103 @@ struct AttentionFwdSm90 {
       }
     }
 
-    MXFA_DEVICE void run() {
-      // The first turn belongs to warpgroup 0: the last one hands it over before the first tile.
-      if (kConsumers > 1 && group == kConsumers - 1) next_turn();
-      int pending = -1;                                // Q buffer whose O store may still read
-      Tile next = blockIdx.x < p.tile_count ? load_tile(p, blockIdx.x) : Tile{};
-      for (int index = blockIdx.x; index < p.tile_count; index += gridDim.x) {
-        Tile t = next;
-        if (index + gridDim.x < p.tile_count) next = load_tile(p, index + gridDim.x);   // its latency hides under this tile
-        uint32_t buffer = smem + kQOffset + q_state.stage * kQBytes;
-        mbarrier_wait(smem + kQFull + 8 * q_state.stage, q_state.phase);
-        bool empty = t.n_min >= t.n_max;
-        if (!empty) {
-          uint32_t q = buffer + group * (64 * 128);
-          int n = t.n_max - 1;
-          wait_kv(kv_state);
-          my_turn();
-          wgmma_pin(s);
-          wgmma_fence();
-          issue_qk(q, slot(kv_state));
-          next_turn();
-          wgmma_wait<0>();
-          wgmma_pin(s);
-          release_kv(kv_state);
-          kv_state.advance();
-          mask(t, n);
-          softmax<true>();
-          convert_p();
-          release_q(pending);
-          // Blocks [full_low, full_high) need no mask.
-          int shift = t.k_length - t.q_length;
-          int full_high = t.k_length / kTileN;
-          if (kRightMask) full_high = min_of(full_high, max_of(t.q_row + shift + p.window_right + 1, 0) / kTileN);
-          int full_low = 0;
-          if (kLeftMask) {
-            int last_row = t.q_row + kTileM - 1;
-            full_low = (max_of(last_row + shift - p.window_left, 0) + kTileN - 1) / kTileN;
-          }
-          bool accumulate = false;
-          --n;
-          if (kRightMask)
-            for (; n >= t.n_min && n >= full_high; --n) { step<true>(t, q, n, accumulate); accumulate = true; }
-          for (; n >= max_of(t.n_min, full_low); --n) { step<false>(t, q, n, accumulate); accumulate = true; }
-          if (kLeftMask)
-            for (; n >= t.n_min; --n) { step<true>(t, q, n, accumulate); accumulate = true; }
-          // The last P V has no Q K^T beside it.
-          wait_kv(kv_state);
-          wgmma_pin(o);
-          wgmma_fence();
-          issue_pv(slot(kv_state), accumulate);
-          wgmma_wait<0>();
-          wgmma_pin(o);
-          release_kv(kv_state);
-          kv_state.advance();
+    MXFA_DEVICE Tile wait_tile() {
+      mbarrier_wait(smem + kQFull + 8 * q_state.stage, q_state.phase);
+      uint32_t info = smem + kTileOffset + q_state.stage * kTileBytes;
+      U32x4 a = ld_shared_v4(info), b = ld_shared_v4(info + 16);
+      return {int32_t(a.x), int32_t(a.y), int32_t(a.z), int32_t(a.w),
+              int32_t(b.x), int32_t(b.y), int32_t(b.z), int32_t(b.w)};
+    }
+
+    // A block this warpgroup has no use for: the slot still has to come by before it may be given back.
+    MXFA_DEVICE void skip_kv() {
+      wait_kv(kv_state);
+      release_kv(kv_state);
+      kv_state.advance();
+    }
+
+    // Rows without a key: O = 0, LSE = -inf.
+    MXFA_DEVICE void no_keys(int released) {
+      release_q(released);
+      row_max[0] = row_max[1] = kMinusInfinity;
+      row_sum[0] = row_sum[1] = 0.0f;
+    }
+
+    MXFA_DEVICE void attend(const Tile& t, uint32_t q, int released) {
+      int row = t.q_row + 64 * group;
+      // Blocks after this warpgroup's last visible key, and everything when the sequence ends before its
+      // rows, are not computed.
+      int n_end =
+          64 * group < t.rows && row < t.q_length ? max_of(end_block(p, t, row + 64), t.n_min) : t.n_min;
+      int n = n_end - 1;
+      // Slots before K(n) in the loader's order: K(n_max-1), then a K and a V for every block down to n+1.
+      int skipped = n < t.n_min ? 2 * (t.n_max - t.n_min) : n == t.n_max - 1 ? 0 : 2 * (t.n_max - n) - 3;
+      for (; skipped > 0; --skipped) skip_kv();
+      if (n < t.n_min) {
+        no_keys(released);
+        return;
+      }
+      wait_kv(kv_state);
+      wgmma_pin(s);
+      wgmma_fence();
+      issue_qk(q, slot(kv_state));
+      wgmma_wait<0>();
+      wgmma_pin(s);
+      release_kv(kv_state);
+      kv_state.advance();
+      if (n != t.n_max - 1) skip_kv();  // V of the block above
+      mask(t, n);
+      softmax<true, false>();
+      convert_p();
+      release_q(released);
+      // Blocks [full_low, full_high) need no mask.
+      int full_high = t.k_length / kTileN;
+      if (kRightMask)
+        full_high = min_of(full_high, max_of(row + t.k_length - t.q_length + p.window_right + 1, 0) / kTileN);
+      int full_low =
+          kLeftMask ? (max_of(row + 63 + t.k_length - t.q_length - p.window_left, 0) + kTileN - 1) / kTileN
+                    : 0;
+      bool accumulate = false;
+      --n;
+      if (kRightMask)
+        for (; n >= t.n_min && n >= full_high; --n) {
+          step<true>(t, q, n, accumulate);
+          accumulate = true;
         }
-        if (empty) release_q(pending);
-        store(t, buffer, empty);
-        pending = q_state.stage;
+      for (; n >= max_of(t.n_min, full_low); --n) {
+        step<false>(t, q, n, accumulate);
+        accumulate = true;
+      }
+      if (kLeftMask)
+        for (; n >= t.n_min; --n) {
+          step<true>(t, q, n, accumulate);
+          accumulate = true;
+        }
+      // The last P V has no Q K^T beside it.
+      wait_kv(kv_state);
+      wgmma_pin(o);
+      wgmma_fence();
+      issue_pv(slot(kv_state), accumulate);
+      wgmma_wait<0>();
+      wgmma_pin(o);
+      release_kv(kv_state);
+      kv_state.advance();
+    }
+
+    MXFA_DEVICE void run() {
+      int released = -1;  // Q buffer whose O store may still be reading
+      for (Tile t = wait_tile(); t.rows != 0; t = wait_tile()) {
+        uint32_t buffer = smem + kQOffset + q_state.stage * kQBytes;
+        if (t.n_min < t.n_max) {
+          attend(t, buffer + group * (64 * 128), released);
+        } else {
+          no_keys(released);
+        }
+        if (64 * group < t.rows) store(t, buffer);
+        released = q_state.stage;
         q_state.advance();
       }
-      if (kConsumers > 1 && group == 0) my_turn();     // takes the turn nobody else will
-      if (warp == 0 && elect_one()) bulk_wait_group<0>();
+      if (warp == 0 && elect_one()) bulk_wait_group<0>();  // shared memory must outlive the reads
     }
   };
 
@@ -427,13 +537,13 @@ struct AttentionFwdSm90 {
     if (warp == 0 && elect_one()) {
       for (int i = 0; i < kQStages; ++i) {
         mbarrier_init(smem + kQFull + 8 * i, 1);
-        mbarrier_init(smem + kQEmpty + 8 * i, kConsumers);    // one storing thread a warpgroup
+        mbarrier_init(smem + kQEmpty + 8 * i, kConsumers);  // one storing thread a warpgroup
       }
       for (int i = 0; i < kStages; ++i) {
         mbarrier_init(smem + kKvFull + 8 * i, 1);
         mbarrier_init(smem + kKvEmpty + 8 * i, kEmptyCount);
       }
-      fence_mbarrier_init();                                   // visible to the async proxy, which completes transactions on them
+      fence_mbarrier_init();  // visible to the async proxy, which completes transactions on them
     }
     cta_sync();
     if (warp < 4) {
