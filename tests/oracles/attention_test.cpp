@@ -270,7 +270,8 @@ TEST_CASE("The bound is far below the rounding of P, and holds under perturbed s
       bound2 += reference.o_bound[i] * reference.o_bound[i];
       o2 += reference.o[i] * reference.o[i];
     }
-    CHECK(10 * std::log10(o2 / bound2) > 50);
+    // A worst case, yet below the 55 dB noise of BF16 P only by what the cubic exp2 may add, 8.9e-5 a term.
+    CHECK(10 * std::log10(o2 / bound2) > 45);
     // A relative error of 1e-6 of the scale stands for the FP32 arithmetic of a kernel.
     AttentionProblem perturbed = p;
     perturbed.scale *= 1 + 1e-6;

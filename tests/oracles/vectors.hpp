@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -11,11 +12,17 @@
 
 namespace mxfa::reference {
 
-inline nlohmann::json load_vectors(const std::string& name) {
-  const std::string path = std::string(MXFA_TEST_DATA) + "/vectors/" + name;
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot open " + path);
-  return nlohmann::json::parse(file);
+// Kept for the life of the program, so that a loop over a member of the result is safe.
+inline const nlohmann::json& load_vectors(const std::string& name) {
+  static std::map<std::string, nlohmann::json> loaded;
+  const auto [entry, fresh] = loaded.try_emplace(name);
+  if (fresh) {
+    const std::string path = std::string(MXFA_TEST_DATA) + "/vectors/" + name;
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("cannot open " + path);
+    entry->second = nlohmann::json::parse(file);
+  }
+  return entry->second;
 }
 
 inline uint32_t hex(const nlohmann::json& text) {
