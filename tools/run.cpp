@@ -2,6 +2,7 @@
 #include "run.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <set>
@@ -108,6 +109,35 @@ ordered_json json_of(const RunRow& row, const Session& session) {
   return out;
 }
 
+// What a shape takes, before any of it is allocated: an impossible size is a sentence, not a dying machine.
+void require_memory(const Shape& shape, const Session& session, bool check) {
+  const auto tokens = [](const std::vector<int32_t>& lengths) {
+    double total = 0;
+    for (const int32_t length : lengths) total += length;
+    return total;
+  };
+  const double elements_q = tokens(shape.seqlens_q) * shape.heads_q * shape.head_dim;
+  const double elements_k = tokens(shape.seqlens_k) * shape.heads_kv * shape.head_dim;
+  const double elements = 2 * elements_q + 2 * elements_k;  // Q, O; K, V
+  const double device = elements * 4;                       // BF16, payload, scales and guards, rounded up
+  size_t device_total = 0;
+  session.driver().check(session.driver().cuDeviceTotalMem_v2(&device_total, session.driver().device),
+                         "cuDeviceTotalMem");
+  // The CPU driver's memory is this machine's; a checked result is also held in double precision, twice.
+  const double host = elements * 2 + (session.real_device() ? 0 : device) + (check ? elements * 32 : 0);
+  const double host_total =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto refuse = [&](const char* where, double need, double have) {
+    throw InputError(fmt::format(
+        "{}: {:.0f} query and {:.0f} key tokens need about {:.1f} GiB of {} memory, this machine has {:.1f}; "
+        "use shorter or fewer sequences",
+        shape.source, tokens(shape.seqlens_q), tokens(shape.seqlens_k), need / (1 << 30), where,
+        have / (1 << 30)));
+  };
+  if (device > static_cast<double>(device_total)) refuse("device", device, static_cast<double>(device_total));
+  if (host > 0.8 * host_total) refuse("host", host, host_total);
+}
+
 int run(const std::vector<std::string>& files, const RunOptions& options, const CommonFlags& flags) {
   const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
   const JsonReport report(flags.json);
@@ -116,8 +146,10 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
   std::vector<std::vector<PlannedKernel>> plans;
   for (const Shape& shape : shapes) {
     try {
+      require_memory(shape, session, options.check);
       plans.push_back(plan_all(session.context(), shape));
     } catch (const Error& error) {
+      if (dynamic_cast<const InputError*>(&error)) throw;  // says where it stands
       throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
     }
   }

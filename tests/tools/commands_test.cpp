@@ -92,6 +92,17 @@ TEST_CASE("attn_bwd, GQA, broadcast-Q and head_dim 96 are refused by name") {
   CHECK(result.err.find(name) != std::string::npos);
 }
 
+TEST_CASE("a shape that no memory holds is refused before anything is allocated") {
+  const Workplace workplace;
+  const std::string text =
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":64,"seqlens_q":[2000000000],"seqlens_k":[1]})";
+  const ProgramResult result =
+      workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find("2000000000 query and 1 key tokens need about") != std::string::npos);
+}
+
 TEST_CASE("a small jagged shape runs and passes, and the report says how") {
   const std::string dtype = GENERATE("bf16", "mxfp8");
   const Workplace workplace;
