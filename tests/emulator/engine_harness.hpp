@@ -20,7 +20,8 @@ struct Machine {
   Grid grid;
   Cluster cluster;
 
-  explicit Machine(int ctas = 1, Schedule::Kind kind = Schedule::Kind::Functional, uint32_t shared_bytes = 200 * 1024, uint32_t warps = 4) {
+  explicit Machine(int ctas = 1, Schedule::Kind kind = Schedule::Kind::Functional,
+                   uint32_t shared_bytes = 200 * 1024, uint32_t warps = 4) {
     grid.arena = &arena;
     grid.device = &device;
     grid.schedule.kind = kind;
@@ -53,7 +54,8 @@ struct Machine {
   uint8_t* shared(uint32_t offset, int rank = 0) { return cta(rank).shared_base + offset; }
   uint32_t address(uint32_t offset, int rank = 0) { return shared_address(cta(rank), offset); }
   void fire_all() {
-    while (cluster.events.fire_one()) {}
+    while (cluster.events.fire_one()) {
+    }
   }
 };
 

@@ -9,7 +9,7 @@ TEST_CASE("a phase completes when arrivals and bytes are both done", "[engine][m
   const uint32_t bar = m.address(1024);
   mbarrier_init(m.warp(), bar, 2);
   CHECK_FALSE(mbarrier_test_parity(m.warp(), bar, 0));
-  CHECK(mbarrier_test_parity(m.warp(), bar, 1));            // the phase before the first counts as complete
+  CHECK(mbarrier_test_parity(m.warp(), bar, 1));  // the phase before the first counts as complete
   const uint64_t epoch = m.cluster.epoch;
   const uint64_t token = mbarrier_arrive(m.warp(), bar, 1, 4096, false, false);
   CHECK(mbarrier_pending_count(token) == 2);
@@ -55,13 +55,16 @@ TEST_CASE("a remote arrive reaches the object of the named CTA", "[engine][mbarr
   CHECK(mbarrier_test_parity(m.warp(0, 1), m.address(1024, 1), 0));
   CHECK(has(fault_of([&] { mbarrier_test_parity(m.warp(0, 0), m.address(1024, 1), 0); }), "may be remote"));
   m.cta(1).live_warps = 0;
-  CHECK(has(fault_of([&] { mbarrier_arrive(m.warp(0, 0), m.address(1024, 1), 1, 0, false, false); }), "have exited"));
+  CHECK(has(fault_of([&] { mbarrier_arrive(m.warp(0, 0), m.address(1024, 1), 1, 0, false, false); }),
+            "have exited"));
 }
 
 TEST_CASE("misuse of an mbarrier is a fault with a sentence", "[engine][mbarrier]") {
   Machine m;
   const uint32_t bar = m.address(1024);
-  const auto arrive = [&](uint32_t count, uint32_t bytes = 0) { mbarrier_arrive(m.warp(), bar, count, bytes, false, false); };
+  const auto arrive = [&](uint32_t count, uint32_t bytes = 0) {
+    mbarrier_arrive(m.warp(), bar, count, bytes, false, false);
+  };
   CHECK(has(fault_of([&] { arrive(1); }), "not an initialised mbarrier"));
   std::memset(m.shared(1024), 0, 8);
   CHECK(has(fault_of([&] { mbarrier_test_parity(m.warp(), bar, 0); }), "not an initialised mbarrier"));

@@ -33,7 +33,7 @@ TEST_CASE("released memory is refused, remembered, and comes back poisoned", "[e
   const uint64_t b = arena.allocate(1 << 20);
   CHECK(b == a);
   CHECK(reinterpret_cast<uint8_t*>(b)[77] == 0xff);
-  CHECK(arena.allocate(1 << 24) == 0);   // more than is left
+  CHECK(arena.allocate(1 << 24) == 0);  // more than is left
 }
 
 TEST_CASE("many allocations and releases leave one gap", "[engine][memory]") {
@@ -54,7 +54,8 @@ TEST_CASE("global and shared accesses name what is wrong", "[engine][memory]") {
   CHECK(global_pointer(m.grid, a + 60, 4, false) == reinterpret_cast<uint8_t*>(a + 60));
   CHECK(has(fault_of([&] { global_pointer(m.grid, a + 64, 4, true); }), "illegal global write of 4 bytes"));
   CHECK(has(fault_of([&] { global_pointer(m.grid, a + 2, 4, false); }), "misaligned global read of 4 bytes"));
-  CHECK(has(fault_of([&] { global_pointer(m.grid, kSharedWindow + 2048, 4, false); }), "window of shared memory"));
+  CHECK(has(fault_of([&] { global_pointer(m.grid, kSharedWindow + 2048, 4, false); }),
+            "window of shared memory"));
   CHECK(has(fault_of([&] { global_range(m.grid, a + 2, 63, false); }), "illegal global read of 63 bytes"));
 
   CHECK(shared_pointer(m.cluster, m.address(2048, 1), 4, true) == m.shared(2048, 1));
@@ -76,7 +77,7 @@ TEST_CASE("a queue keeps its order and queue 0 has none", "[engine][events]") {
   events.submit(0, "x", [&] { done += 'x'; });
   events.submit(0, "y", [&] { done += 'y'; });
   CHECK(done.empty());
-  CHECK(events.fire_one(2));   // legal: a, x, y
+  CHECK(events.fire_one(2));  // legal: a, x, y
   CHECK(done == "y");
   events.drain(q);
   CHECK(done == "yab");

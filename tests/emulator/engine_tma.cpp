@@ -1,4 +1,5 @@
-// Tensor copies against an element-by-element oracle written from the text of PTX ISA 5.5 and the CUDA programming guide.
+// Tensor copies against an element-by-element oracle written from the text of PTX ISA 5.5 and the CUDA
+// programming guide.
 #include <map>
 #include <random>
 
@@ -49,18 +50,26 @@ uint32_t bits(uint32_t a, int low, int count) { return a >> low & ((1u << count)
 // Table of swizzle modes: which address bits are XORed with which.
 uint32_t swizzle_from_text(int mode, uint32_t a) {
   switch (mode) {
-    case 1: return a ^ bits(a, 7, 1) << 4;
-    case 2: return a ^ bits(a, 7, 2) << 4;
-    case 3: return a ^ bits(a, 7, 3) << 4;
-    case 4: return a ^ bits(a, 7, 2) << 5;
-    case 5: return a ^ bits(a, 7, 2) << 5 ^ bits(a, 7, 1) << 3;
-    case 6: return a ^ bits(a, 7, 1) << 6;
-    default: return a;
+    case 1:
+      return a ^ bits(a, 7, 1) << 4;
+    case 2:
+      return a ^ bits(a, 7, 2) << 4;
+    case 3:
+      return a ^ bits(a, 7, 3) << 4;
+    case 4:
+      return a ^ bits(a, 7, 2) << 5;
+    case 5:
+      return a ^ bits(a, 7, 2) << 5 ^ bits(a, 7, 1) << 3;
+    case 6:
+      return a ^ bits(a, 7, 1) << 6;
+    default:
+      return a;
   }
 }
 
 // Every byte of the box: shared offset -> what a load puts there (-1: fill), one element at a time.
-std::map<uint32_t, int64_t> expected_box(const Tensor& t, const std::vector<int32_t>& c, uint32_t destination, uint32_t element) {
+std::map<uint32_t, int64_t> expected_box(const Tensor& t, const std::vector<int32_t>& c, uint32_t destination,
+                                         uint32_t element) {
   const size_t rank = t.dims.size();
   std::vector<uint32_t> count(rank), i(rank, 0);
   uint32_t total = 1;
@@ -77,7 +86,8 @@ std::map<uint32_t, int64_t> expected_box(const Tensor& t, const std::vector<int3
     for (size_t d = 0; d < rank; ++d) {
       i[d] = rest % count[d];
       rest /= count[d];
-      const int64_t g = c[d] + static_cast<int64_t>(i[d]) * (d == 0 || t.element_strides.empty() ? 1 : t.element_strides[d]);
+      const int64_t g = c[d] + static_cast<int64_t>(i[d]) *
+                                   (d == 0 || t.element_strides.empty() ? 1 : t.element_strides[d]);
       inside = inside && g >= 0 && g < static_cast<int64_t>(t.dims[d]);
       at += g * (d == 0 ? element : static_cast<int64_t>(t.strides[d - 1]));
     }
@@ -108,11 +118,13 @@ void check_load(const Tensor& t, uint32_t element, const std::vector<int32_t>& c
   std::vector<uint8_t> before(m.shared(0), m.shared(0) + m.cta().shared_size);
   tma_load(m.warp(), 0, copy);
   mbarrier_arrive(m.warp(), 1024, 1, box_bytes, false, false);
-  REQUIRE(mbarrier_test_parity(m.warp(), 1024, 0));   // full box counted
+  REQUIRE(mbarrier_test_parity(m.warp(), 1024, 0));  // full box counted
   int wrong = 0;
   for (uint32_t at = 2048; at < m.cta().shared_size; ++at) {
     const auto it = expected.find(at);
-    const uint8_t want = it == expected.end() ? before[at] : it->second < 0 ? 0 : reinterpret_cast<uint8_t*>(data)[it->second];
+    const uint8_t want = it == expected.end() ? before[at]
+                         : it->second < 0     ? 0
+                                              : reinterpret_cast<uint8_t*>(data)[it->second];
     wrong += *m.shared(at) != want;
   }
   CHECK(wrong == 0);
@@ -127,16 +139,19 @@ TEST_CASE("tensor loads place every byte of the box, all ranks and swizzles", "[
     const uint32_t span = mode == 1 ? 32 : mode == 2 ? 64 : 128;
     INFO("swizzle " << mode);
     check_load({kU8, mode, 0, {200, 100}, {208}, {span, 64}, {}}, 1, {32, 11}, 4096);
-    check_load({kBF16, mode, 0, {96, 3, 50}, {192, 576}, {span / 2, 1, 33}, {}}, 2, {0, 2, 9}, 4096 + 384);   // pattern by address
+    check_load({kBF16, mode, 0, {96, 3, 50}, {192, 576}, {span / 2, 1, 33}, {}}, 2, {0, 2, 9},
+               4096 + 384);  // pattern by address
   }
   check_load({kU16, 3, 0, {64, 5, 6, 7}, {160, 800, 4800}, {64, 2, 3, 4}, {}}, 2, {0, 1, 2, 3}, 8192);
-  check_load({kU8, 3, 0, {128, 4, 3, 3, 3}, {128, 512, 1536, 4608}, {128, 3, 2, 2, 2}, {}}, 1, {0, 2, 1, 1, 2}, 8192);
-  check_load({kU16, 0, 0, {64, 40}, {128}, {16, 21}, {1, 3}}, 2, {8, 4}, 8192);   // element strides
+  check_load({kU8, 3, 0, {128, 4, 3, 3, 3}, {128, 512, 1536, 4608}, {128, 3, 2, 2, 2}, {}}, 1,
+             {0, 2, 1, 1, 2}, 8192);
+  check_load({kU16, 0, 0, {64, 40}, {128}, {16, 21}, {1, 3}}, 2, {8, 4}, 8192);  // element strides
 }
 
 TEST_CASE("elements outside the tensor are filled and still counted", "[engine][tma]") {
   for (const int32_t c0 : {-40, -1, 0, 30, 63, 64, 1000})
-    for (const int32_t c1 : {-20, -3, 0, 90, 99, 100, 2000000000}) check_load({kU16, 2, 0, {64, 100}, {128}, {32, 16}, {}}, 2, {c0, c1}, 4096);
+    for (const int32_t c1 : {-20, -3, 0, 90, 99, 100, 2000000000})
+      check_load({kU16, 2, 0, {64, 100}, {128}, {32, 16}, {}}, 2, {c0, c1}, 4096);
   Machine m;
   const uint64_t data = m.arena.allocate(64 * 4);
   std::memset(reinterpret_cast<void*>(data), 0, 64 * 4);
@@ -175,12 +190,16 @@ TEST_CASE("a store is the inverse of a load and clips at the far end", "[engine]
 }
 
 TEST_CASE("ragged maps with a 64-bit wrap load and store one sequence only", "[engine][tma]") {
-  // Rows of D bytes; sequence [off, off + len).  Two extra dimensions, strides 2^34 - s and s, coordinates 2^30 and off + len.
+  // Rows of D bytes; sequence [off, off + len).  Two extra dimensions, strides 2^34 - s and s, coordinates
+  // 2^30 and off + len.
   constexpr uint64_t kBig = 1ull << 30, kRow = 128, kRows = 60;
   Machine m;
   const uint64_t data = m.arena.allocate(kRow * kRows);
-  for (uint64_t k = 0; k < kRow * kRows; ++k) reinterpret_cast<uint8_t*>(data)[k] = static_cast<uint8_t>(k / kRow);
-  const Tensor t{kU8, 3, 0, {kRow, kBig, 0x7fffffff, 0x7fffffff}, {kRow, (1ull << 34) - kRow, kRow}, {kRow, 16, 1, 1}, {}};
+  for (uint64_t k = 0; k < kRow * kRows; ++k)
+    reinterpret_cast<uint8_t*>(data)[k] = static_cast<uint8_t>(k / kRow);
+  const Tensor t{
+      kU8, 3, 0, {kRow, kBig, 0x7fffffff, 0x7fffffff}, {kRow, (1ull << 34) - kRow, kRow}, {kRow, 16, 1, 1},
+      {}};
   const uint64_t map = place(m, encode(t, data));
   mbarrier_init(m.warp(), 1024, 1);
   const int off = 13, len = 21, first = 16;
@@ -188,7 +207,8 @@ TEST_CASE("ragged maps with a 64-bit wrap load and store one sequence only", "[e
   copy.map = map, copy.rank = 4, copy.shared = 4096, copy.mbarrier = 1024;
   copy.coordinates = {0, static_cast<int32_t>(kBig - len + first), static_cast<int32_t>(kBig), off + len};
   tma_load(m.warp(), 0, copy);
-  for (int r = 0; r < 16; ++r) CHECK(*m.shared(4096 + 128 * static_cast<uint32_t>(r)) == (first + r < len ? off + first + r : 0));
+  for (int r = 0; r < 16; ++r)
+    CHECK(*m.shared(4096 + 128 * static_cast<uint32_t>(r)) == (first + r < len ? off + first + r : 0));
 
   std::memset(m.shared(4096), 0xaa, 2048);
   tma_store(m.warp(), 0, copy);
@@ -215,11 +235,12 @@ TEST_CASE("gather4 takes four rows by index", "[engine][tma]") {
   const uint64_t map = place(m, encode({kU8, 0, 0, {128, 40}, {128}, {64, 1}, {}}, data));
   mbarrier_init(m.warp(), 1024, 1);
   TensorCopy copy;
-  copy.map = map, copy.rank = 2, copy.coordinates = {64, 7, 39, 40, 0}, copy.shared = 4096, copy.mbarrier = 1024, copy.gather4 = true;
+  copy.map = map, copy.rank = 2, copy.coordinates = {64, 7, 39, 40, 0}, copy.shared = 4096,
+  copy.mbarrier = 1024, copy.gather4 = true;
   tma_load(m.warp(), 0, copy);
   CHECK(*m.shared(4096) == 7);
   CHECK(*m.shared(4096 + 64) == 39);
-  CHECK(*m.shared(4096 + 128) == 0);   // row 40 is outside
+  CHECK(*m.shared(4096 + 128) == 0);  // row 40 is outside
   CHECK(mbarrier_describe(m.cluster, 1024) == "arrivals 0/1, tx -256, phase 0");
 }
 
@@ -230,7 +251,8 @@ TEST_CASE("multicast delivers data and signal to every CTA of the mask", "[engin
   const uint64_t map = place(m, encode({kU8, 0, 0, {256}, {}, {256}, {}}, data));
   for (int r = 0; r < 4; ++r) mbarrier_init(m.warp(0, r), m.address(1024, r), 1);
   TensorCopy copy;
-  copy.map = map, copy.rank = 1, copy.shared = m.address(2048, 1), copy.mbarrier = m.address(1024, 1), copy.multicast = 0b1010;
+  copy.map = map, copy.rank = 1, copy.shared = m.address(2048, 1), copy.mbarrier = m.address(1024, 1),
+  copy.multicast = 0b1010;
   tma_load(m.warp(0, 1), 0, copy);
   for (int r = 0; r < 4; ++r) {
     CHECK(*m.shared(2048, r) == (r % 2 ? 0x5a : 0xff));
@@ -305,7 +327,10 @@ TEST_CASE("misuse of tensor copies is refused by name", "[engine][tma]") {
   CHECK(has(load([&](TensorCopy& c) { c.map = data; }), "holds no tensor map"));
   CHECK(has(load([&](TensorCopy& c) { c.map = narrow; }), "64 bytes wide and its swizzle 128"));
   CHECK(has(load([](TensorCopy& c) { c.shared = 200 * 1024 - 128; }), "ends at"));
-  CHECK(has(load([&](TensorCopy& c) { c.map = beyond, c.coordinates = {0, 60}; }), "0 bytes after allocation"));
+  CHECK(has(load([&](TensorCopy& c) {
+              c.map = beyond, c.coordinates = {0, 60};
+            }),
+            "0 bytes after allocation"));
   TensorCopy store = copy;
   store.coordinates = {0, -1};
   CHECK(has(fault_of([&] { tma_store(m.warp(), 0, store); }), "must not be negative"));
@@ -318,12 +343,14 @@ TEST_CASE("encoding refuses what the driver refuses", "[engine][tma]") {
   const uint64_t dims[5] = {128, 64, 8, 8, 8}, strides[4] = {128, 8192, 65536, 524288};
   const uint32_t box[5] = {128, 8, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
   TiledTensor good;
-  good.type = kU8, good.rank = 2, good.address = 0x10000, good.dims = dims, good.strides = strides, good.box = box, good.element_strides = steps;
+  good.type = kU8, good.rank = 2, good.address = 0x10000, good.dims = dims, good.strides = strides,
+  good.box = box, good.element_strides = steps;
   const auto refusal = [&](auto change) {
     TiledTensor t = good;
     uint64_t d[5], s[4];
     uint32_t b[5], e[5];
-    std::memcpy(d, dims, sizeof d), std::memcpy(s, strides, sizeof s), std::memcpy(b, box, sizeof b), std::memcpy(e, steps, sizeof e);
+    std::memcpy(d, dims, sizeof d), std::memcpy(s, strides, sizeof s), std::memcpy(b, box, sizeof b),
+        std::memcpy(e, steps, sizeof e);
     t.dims = d, t.strides = s, t.box = b, t.element_strides = e;
     change(t, d, s, b, e);
     TensorMap map;
@@ -331,7 +358,9 @@ TEST_CASE("encoding refuses what the driver refuses", "[engine][tma]") {
     const int code = encode_tiled(t, &map, &error);
     return code == 0 ? std::string() : std::to_string(code) + " " + error;
   };
-#define ARGS [[maybe_unused]] auto &t, [[maybe_unused]] auto &d, [[maybe_unused]] auto &s, [[maybe_unused]] auto &b, [[maybe_unused]] auto &e
+#define ARGS                                                                                              \
+  [[maybe_unused]] auto &t, [[maybe_unused]] auto &d, [[maybe_unused]] auto &s, [[maybe_unused]] auto &b, \
+      [[maybe_unused]] auto &e
   CHECK(refusal([](ARGS) {}).empty());
   CHECK(refusal([](ARGS) { t.rank = 5; }).empty());
   CHECK(refusal([](ARGS) { s[0] = (1ull << 40) - 16; }).empty());

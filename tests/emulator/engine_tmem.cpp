@@ -50,7 +50,9 @@ uint32_t allocate(Machine& m, uint32_t columns) {
   return base;
 }
 
-int registers_of(const std::string& shape, int num) { return shape == "16x128b" ? 2 * num : shape == "16x256b" ? 4 * num : num; }
+int registers_of(const std::string& shape, int num) {
+  return shape == "16x128b" ? 2 * num : shape == "16x256b" ? 4 * num : num;
+}
 
 }  // namespace
 
@@ -61,7 +63,8 @@ TEST_CASE("tcgen05.ld and st agree with the published fragment tables", "[engine
   for (const json& v : vectors()["tmem_ldst"]) {
     const std::string shape = v["shape"];
     const int num = v["num"], count = registers_of(shape, num);
-    const uint32_t t = v["thread"], r = v["reg"], lane = v["lane"], column = v["col"], low = v["packed_cols"][0], high = v["packed_cols"][1];
+    const uint32_t t = v["thread"], r = v["reg"], lane = v["lane"], column = v["col"],
+                   low = v["packed_cols"][0], high = v["packed_cols"][1];
     const uint32_t base = shape == "32x32b" ? 0 : 16;
     for (const int warp : {0, 3}) {
       INFO(v.dump() << " warp " << warp);
@@ -93,22 +96,29 @@ TEST_CASE("16x32bx2 reads its second half at an immediate distance", "[engine][t
     const int num = v["num"], imm = v["imm"];
     Registers out(num);
     tcgen05_ld(m.warp(1), TmemShape::S16x32bx2, num, false, (32u + 16) << 16 | 8, imm, out.pointers);
-    CHECK(out.rows[v["reg"]].lane[v["thread"].get<int>()] == tag(48 + v["lane"].get<uint32_t>(), 8 + v["col"].get<uint32_t>()));
+    CHECK(out.rows[v["reg"]].lane[v["thread"].get<int>()] ==
+          tag(48 + v["lane"].get<uint32_t>(), 8 + v["col"].get<uint32_t>()));
   }
 }
 
 TEST_CASE("a store and a load of the same shape are inverse for every shape and size", "[engine][tmem]") {
   Machine m;
   allocate(m, 512);
-  const struct { TmemShape shape; int per, limit; } shapes[] = {{TmemShape::S32x32b, 1, 128}, {TmemShape::S16x64b, 1, 128},
-                                                                {TmemShape::S16x128b, 2, 64}, {TmemShape::S16x256b, 4, 32},
-                                                                {TmemShape::S16x32bx2, 1, 128}};
+  const struct {
+    TmemShape shape;
+    int per, limit;
+  } shapes[] = {{TmemShape::S32x32b, 1, 128},
+                {TmemShape::S16x64b, 1, 128},
+                {TmemShape::S16x128b, 2, 64},
+                {TmemShape::S16x256b, 4, 32},
+                {TmemShape::S16x32bx2, 1, 128}};
   for (const auto& s : shapes)
     for (int num = 1; num <= s.limit; num *= 2)
       for (const bool pack : {false, true}) {
         Registers in(num * s.per), out(num * s.per);
         for (size_t r = 0; r < in.rows.size(); ++r)
-          for (uint32_t t = 0; t < 32; ++t) in.rows[r].lane[t] = static_cast<uint32_t>(r * 32 + t) * 2654435761u;
+          for (uint32_t t = 0; t < 32; ++t)
+            in.rows[r].lane[t] = static_cast<uint32_t>(r * 32 + t) * 2654435761u;
         tcgen05_st(m.warp(2), s.shape, num, pack, 0, 2 * num, in.sources());
         tcgen05_ld(m.warp(2), s.shape, num, pack, 0, 2 * num, out.pointers);
         CHECK(std::memcmp(in.rows.data(), out.rows.data(), in.rows.size() * sizeof(Row)) == 0);
@@ -121,7 +131,7 @@ TEST_CASE("columns are handed out first fit and come back poisoned", "[engine][t
   CHECK(a == 0);
   CHECK(b == 256);
   CHECK(c == 384);
-  CHECK_FALSE(tcgen05_alloc(m.warp(), 1024, 32, 1));   // blocks
+  CHECK_FALSE(tcgen05_alloc(m.warp(), 1024, 32, 1));  // blocks
   m.cta().tensor_memory->word(5, 300) = 0;
   const uint64_t epoch = m.cluster.epoch;
   CHECK(tcgen05_dealloc(m.warp(), b, 128, 1));
@@ -134,7 +144,9 @@ TEST_CASE("columns are handed out first fit and come back poisoned", "[engine][t
 TEST_CASE("misuse of tensor memory is a fault with a sentence", "[engine][tmem]") {
   Machine m;
   Registers r(4);
-  const auto alloc = [&](uint32_t columns) { return fault_of([&] { tcgen05_alloc(m.warp(), 1024, columns, 1); }); };
+  const auto alloc = [&](uint32_t columns) {
+    return fault_of([&] { tcgen05_alloc(m.warp(), 1024, columns, 1); });
+  };
   CHECK(has(alloc(48), "alloc of 48 columns"));
   CHECK(has(alloc(1024), "alloc of 1024 columns"));
   CHECK(has(fault_of([&] { tcgen05_alloc(m.warp(), 1024, 32, 2); }), "cta_group::2 is not emulated"));
@@ -152,7 +164,8 @@ TEST_CASE("misuse of tensor memory is a fault with a sentence", "[engine][tmem]"
   CHECK(has(ld(0, 8u << 16, TmemShape::S16x256b, 1), "a multiple of 16"));
   CHECK(has(ld(0, 0, TmemShape::S32x32b, 3), ".x3 does not exist"));
   CHECK(has(fault_of([&] { tcgen05_dealloc(m.warp(), 0, 64, 1); }), "no allocation has this base and size"));
-  CHECK(has(fault_of([&] { tcgen05_dealloc(m.warp(), 32, 128, 1); }), "no allocation has this base and size"));
+  CHECK(
+      has(fault_of([&] { tcgen05_dealloc(m.warp(), 32, 128, 1); }), "no allocation has this base and size"));
   tcgen05_relinquish(m.warp(), 1);
   CHECK(has(alloc(32), "after relinquish"));
   CHECK(tcgen05_dealloc(m.warp(), 0, 128, 1));
@@ -173,7 +186,7 @@ TEST_CASE("late loads and stores happen at their wait", "[engine][tmem]") {
 
   r.rows[0].lane[3] = 42;
   tcgen05_st(m.warp(), TmemShape::S32x32b, 2, false, 4, 0, r.sources());
-  r.rows[0].lane[3] = 43;   // sources were read at issue
+  r.rows[0].lane[3] = 43;  // sources were read at issue
   CHECK(tmem.word(3, 4) == 0xffffffff);
   tcgen05_wait_st(m.warp());
   CHECK(tmem.word(3, 4) == 42);

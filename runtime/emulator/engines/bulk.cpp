@@ -16,23 +16,27 @@ namespace {
 
 void require_aligned(const char* what, uint64_t address) {
   if (address % 16 != 0)
-    refuse(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("the {} address {:#x} is not a multiple of 16", what, address));
+    refuse(CUDA_ERROR_MISALIGNED_ADDRESS,
+           fmt::format("the {} address {:#x} is not a multiple of 16", what, address));
 }
 
 void require_size(uint32_t bytes) {
-  if (bytes % 16 != 0) refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("a size of {} bytes is not a multiple of 16", bytes));
+  if (bytes % 16 != 0)
+    refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("a size of {} bytes is not a multiple of 16", bytes));
 }
 
 void require_own(const Warp& warp, const char* what, uint32_t address) {
   if (shared_rank(address) != warp.cta->rank)
-    refuse(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("the {} {:#x} lies in CTA rank {}, but CTA rank {} issues the copy and only its own "
-                                                   "shared memory may be a source",
-                                                   what, address, shared_rank(address), warp.cta->rank));
+    refuse(CUDA_ERROR_ILLEGAL_ADDRESS,
+           fmt::format("the {} {:#x} lies in CTA rank {}, but CTA rank {} issues the copy and only its own "
+                       "shared memory may be a source",
+                       what, address, shared_rank(address), warp.cta->rank));
 }
 
 void require_reduction(const BulkCopy& copy) {
   if (copy.reduce == ReduceOp::None) return;
-  if (const std::string error = reduce_check(copy.reduce, copy.type); !error.empty()) refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, error);
+  if (const std::string error = reduce_check(copy.reduce, copy.type); !error.empty())
+    refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, error);
 }
 
 }  // namespace
@@ -46,7 +50,9 @@ std::vector<uint32_t> destinations(Warp& warp, uint32_t shared, const std::optio
   const size_t ctas = warp.cta->cluster->ctas.size();
   if (*multicast == 0 || (ctas < 16 && *multicast >> ctas != 0))
     throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION,
-                fmt::format("a multicast mask of {:#x} in a cluster of {} CTAs: every bit must name a CTA and one must be set", *multicast, ctas));
+                fmt::format("a multicast mask of {:#x} in a cluster of {} CTAs: every bit must name a CTA "
+                            "and one must be set",
+                            *multicast, ctas));
   std::vector<uint32_t> result;
   for (uint32_t rank = 0; rank < ctas; ++rank)
     if (*multicast >> rank & 1) result.push_back(rank << kRankShift | shared_offset(shared));
@@ -71,17 +77,18 @@ void submit_store(Warp& warp, int lane, const std::string& what, std::function<v
   if (!current) current = std::make_shared<Warp::BulkGroup>();
   ++current->pending_reads;
   ++current->pending_writes;
-  cluster.events.submit(0, what + ", reading its source", [&cluster, what, group = current, read = std::move(read), write = std::move(write)] {
-    auto buffer = std::make_shared<Buffer>();
-    read(*buffer);
-    --group->pending_reads;
-    ++cluster.epoch;
-    cluster.events.submit(0, what + ", writing", [&cluster, group, buffer, write] {
-      write(*buffer);
-      --group->pending_writes;
-      ++cluster.epoch;
-    });
-  });
+  cluster.events.submit(0, what + ", reading its source",
+                        [&cluster, what, group = current, read = std::move(read), write = std::move(write)] {
+                          auto buffer = std::make_shared<Buffer>();
+                          read(*buffer);
+                          --group->pending_reads;
+                          ++cluster.epoch;
+                          cluster.events.submit(0, what + ", writing", [&cluster, group, buffer, write] {
+                            write(*buffer);
+                            --group->pending_writes;
+                            ++cluster.epoch;
+                          });
+                        });
 }
 
 void bulk_load(Warp& warp, int lane, const BulkCopy& copy) {
@@ -91,16 +98,21 @@ void bulk_load(Warp& warp, int lane, const BulkCopy& copy) {
   require_size(copy.bytes);
   Grid& grid = *cluster.grid;
   for (const uint32_t destination : destinations(warp, copy.shared, copy.multicast)) {
-    const uint32_t barrier = copy.multicast ? (destination & ~0xffffffu) | shared_offset(copy.mbarrier) : copy.mbarrier;
+    const uint32_t barrier =
+        copy.multicast ? (destination & ~0xffffffu) | shared_offset(copy.mbarrier) : copy.mbarrier;
     if (shared_rank(barrier) != shared_rank(destination))
-      refuse(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different CTAs", destination, barrier));
-    const std::string what = fmt::format("bulk load of {} bytes from {:#x} to shared {:#x} by {}", copy.bytes, copy.global, destination,
-                                         issuer(warp, lane));
+      refuse(CUDA_ERROR_ILLEGAL_ADDRESS,
+             fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different CTAs", destination,
+                         barrier));
+    const std::string what = fmt::format("bulk load of {} bytes from {:#x} to shared {:#x} by {}", copy.bytes,
+                                         copy.global, destination, issuer(warp, lane));
     grid.counters.bulk_bytes += copy.bytes;
-    submit_load(warp, what, destination, copy.bytes, barrier, [&cluster, &grid, destination, global = copy.global, bytes = copy.bytes] {
-      if (bytes == 0) return;
-      std::memcpy(shared_range(cluster, destination, bytes, true), global_range(grid, global, bytes, false), bytes);
-    });
+    submit_load(warp, what, destination, copy.bytes, barrier,
+                [&cluster, &grid, destination, global = copy.global, bytes = copy.bytes] {
+                  if (bytes == 0) return;
+                  std::memcpy(shared_range(cluster, destination, bytes, true),
+                              global_range(grid, global, bytes, false), bytes);
+                });
   }
 }
 
@@ -115,8 +127,8 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy) {
   shared_range(cluster, copy.shared, copy.bytes, false);
   grid.counters.bulk_bytes += copy.bytes;
   const std::string what = fmt::format("bulk {} of {} bytes from shared {:#x} to {:#x} by {}",
-                                       copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce), copy.bytes, copy.shared,
-                                       copy.global, issuer(warp, lane));
+                                       copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
+                                       copy.bytes, copy.shared, copy.global, issuer(warp, lane));
   submit_store(
       warp, lane, what,
       [&cluster, copy](Buffer& buffer) {
@@ -129,7 +141,7 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy) {
         if (copy.reduce != ReduceOp::None) {
           reduce_elements(copy.reduce, copy.type, target, buffer.data(), copy.bytes);
         } else if (copy.byte_mask) {
-          for (uint32_t i = 0; i < copy.bytes; ++i)   // .cp_mask: bit i covers byte i of every 16
+          for (uint32_t i = 0; i < copy.bytes; ++i)  // .cp_mask: bit i covers byte i of every 16
             if (*copy.byte_mask >> (i % 16) & 1) target[i] = buffer[i];
         } else {
           std::memcpy(target, buffer.data(), copy.bytes);
@@ -146,10 +158,11 @@ void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy) {
   require_reduction(copy);
   if (shared_rank(copy.mbarrier) != shared_rank(copy.shared))
     refuse(CUDA_ERROR_ILLEGAL_ADDRESS,
-           fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different CTAs", copy.shared, copy.mbarrier));
+           fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different CTAs", copy.shared,
+                       copy.mbarrier));
   cluster.grid->counters.bulk_bytes += copy.bytes;
-  const std::string what = fmt::format("bulk copy of {} bytes from shared {:#x} to shared {:#x} by {}", copy.bytes, copy.shared_source,
-                                       copy.shared, issuer(warp, lane));
+  const std::string what = fmt::format("bulk copy of {} bytes from shared {:#x} to shared {:#x} by {}",
+                                       copy.bytes, copy.shared_source, copy.shared, issuer(warp, lane));
   const auto data = [&cluster, copy] {
     uint8_t* target = shared_range(cluster, copy.shared, copy.bytes, true);
     const uint8_t* source = shared_range(cluster, copy.shared_source, copy.bytes, false);
@@ -160,7 +173,7 @@ void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy) {
   };
   if (copy.reduce == ReduceOp::None) {
     submit_load(warp, what, copy.shared, copy.bytes, copy.mbarrier, data);
-  } else {   // a reduction's destination holds live data: nothing to poison
+  } else {  // a reduction's destination holds live data: nothing to poison
     cluster.events.submit(0, what, [&cluster, what, data, copy] {
       data();
       mbarrier_complete_tx(cluster, copy.mbarrier, copy.bytes, what);
@@ -179,7 +192,9 @@ bool bulk_wait(Warp& warp, int lane, uint32_t outstanding, bool read_only) {
   const auto found = warp.bulk.find(lane);
   if (found == warp.bulk.end()) return true;
   auto& committed = found->second.committed;
-  while (!committed.empty() && committed.front()->pending_reads == 0 && committed.front()->pending_writes == 0) committed.pop_front();
+  while (!committed.empty() && committed.front()->pending_reads == 0 &&
+         committed.front()->pending_writes == 0)
+    committed.pop_front();
   for (size_t i = 0; i + outstanding < committed.size(); ++i)
     if (committed[i]->pending_reads != 0 || (!read_only && committed[i]->pending_writes != 0)) return false;
   return true;

@@ -1,7 +1,8 @@
-// What the interpreter asks of the asynchronous engines.  The interpreter decodes operands; an engine checks them, performs or queues the
-// work through Cluster::events, and bumps Cluster::epoch whenever something may have become unblocked.  A function that returns bool and
-// says "blocks" returns false when the instruction has to wait; the interpreter then blocks the fragment and tries again later.
-// Errors are Faults.  Addresses: shared = 32-bit shared::cluster form (core/warp.hpp), global = 64-bit device address.
+// What the interpreter asks of the asynchronous engines.  The interpreter decodes operands; an engine checks
+// them, performs or queues the work through Cluster::events, and bumps Cluster::epoch whenever something may
+// have become unblocked.  A function that returns bool and says "blocks" returns false when the instruction
+// has to wait; the interpreter then blocks the fragment and tries again later. Errors are Faults.  Addresses:
+// shared = 32-bit shared::cluster form (core/warp.hpp), global = 64-bit device address.
 #pragma once
 
 #include <array>
@@ -16,8 +17,10 @@ namespace mxfa::emulator {
 // ---- mbarrier.cpp: the object lives in its 8 bytes of shared memory ------------------------------------
 void mbarrier_init(Warp& warp, uint32_t address, uint32_t count);
 void mbarrier_inval(Warp& warp, uint32_t address);
-// Expect-tx first, then `count` arrivals.  Returns the state token of the phase before (opaque).  drop: also lowers the count of later phases.
-uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop, bool no_complete);
+// Expect-tx first, then `count` arrivals.  Returns the state token of the phase before (opaque).  drop: also
+// lowers the count of later phases.
+uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop,
+                         bool no_complete);
 void mbarrier_expect_tx(Warp& warp, uint32_t address, uint32_t bytes);
 // From an engine or st.async: no warp executes it.  `who` is for reports.
 void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, const std::string& who);
@@ -33,43 +36,44 @@ std::string mbarrier_describe(Cluster& cluster, uint32_t address);
 enum class ReduceOp { None, Add, Min, Max, Inc, Dec, And, Or, Xor };
 enum class ReduceType { None, U32, S32, U64, S64, F16, BF16, F32, F64 };
 struct TensorCopy {
-  uint64_t map = 0;                       // device or parameter address of the 128-byte tensor map
+  uint64_t map = 0;  // device or parameter address of the 128-byte tensor map
   int rank = 0;
   std::array<int32_t, 5> coordinates{};
-  uint32_t shared = 0;                    // destination of a load, source of a store
-  uint32_t mbarrier = 0;                  // loads
-  std::optional<uint16_t> multicast;      // loads
-  int cta_group = 0;                      // loads: 0 none, 1, 2
-  bool gather4 = false;                   // tile::gather4 / scatter4: coordinates = column, 4 rows
-  ReduceOp reduce = ReduceOp::None;       // stores
+  uint32_t shared = 0;                // destination of a load, source of a store
+  uint32_t mbarrier = 0;              // loads
+  std::optional<uint16_t> multicast;  // loads
+  int cta_group = 0;                  // loads: 0 none, 1, 2
+  bool gather4 = false;               // tile::gather4 / scatter4: coordinates = column, 4 rows
+  ReduceOp reduce = ReduceOp::None;   // stores
 };
 void tma_load(Warp& warp, int lane, const TensorCopy& copy);
-void tma_store(Warp& warp, int lane, const TensorCopy& copy);       // joins the lane's open bulk group
-void tma_prefetch(Warp& warp, int lane, const TensorCopy& copy);    // checked, no effect
+void tma_store(Warp& warp, int lane, const TensorCopy& copy);     // joins the lane's open bulk group
+void tma_prefetch(Warp& warp, int lane, const TensorCopy& copy);  // checked, no effect
 struct BulkCopy {
   uint64_t global = 0;
-  uint32_t shared = 0, shared_source = 0; // shared_source: shared::cta -> shared::cluster copies
+  uint32_t shared = 0, shared_source = 0;  // shared_source: shared::cta -> shared::cluster copies
   uint32_t bytes = 0, mbarrier = 0;
   std::optional<uint16_t> multicast, byte_mask;
   ReduceOp reduce = ReduceOp::None;
   ReduceType type = ReduceType::None;
 };
-void bulk_load(Warp& warp, int lane, const BulkCopy& copy);              // global -> shared, completes on mbarrier
-void bulk_store(Warp& warp, int lane, const BulkCopy& copy);             // shared -> global, bulk group
-void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy); // completes on mbarrier
+void bulk_load(Warp& warp, int lane, const BulkCopy& copy);   // global -> shared, completes on mbarrier
+void bulk_store(Warp& warp, int lane, const BulkCopy& copy);  // shared -> global, bulk group
+void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy);  // completes on mbarrier
 void bulk_commit(Warp& warp, int lane);
-bool bulk_wait(Warp& warp, int lane, uint32_t outstanding, bool read_only);   // blocks
+bool bulk_wait(Warp& warp, int lane, uint32_t outstanding, bool read_only);  // blocks
 
 // ---- tcgen05.cpp (issue, order, completion), tensor_numeric.cpp (arithmetic) ----------------------------
-bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group);   // blocks
-bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group);            // blocks (pair)
+bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group);  // blocks
+bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group);  // blocks (pair)
 void tcgen05_relinquish(Warp& warp, int cta_group);
 enum class TmemShape { S32x32b, S16x64b, S16x128b, S16x256b, S16x32bx2 };
 // registers[r] is the row of register r; a load writes active rows of it no later than wait::ld.
-void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset, std::span<Row* const> registers);
+void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset,
+                std::span<Row* const> registers);
 void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t address, int32_t half_offset,
                 std::span<const Row* const> registers);
-bool tcgen05_wait_ld(Warp& warp);   // performs what is pending; never blocks for long
+bool tcgen05_wait_ld(Warp& warp);  // performs what is pending; never blocks for long
 bool tcgen05_wait_st(Warp& warp);
 void tcgen05_fence(Warp& warp, bool before_thread_sync);
 enum class MmaKind { F16, TF32, F8F6F4, I8, MXF8F6F4, MXF4, MXF4NVF4 };
@@ -77,20 +81,23 @@ struct TensorMma {
   MmaKind kind = MmaKind::F16;
   int cta_group = 1;
   bool a_in_tmem = false;
-  uint32_t d = 0, a_tmem = 0, scale_a = 0, scale_b = 0, instruction = 0;   // instruction = idesc
+  uint32_t d = 0, a_tmem = 0, scale_a = 0, scale_b = 0, instruction = 0;  // instruction = idesc
   uint64_t a_descriptor = 0, b_descriptor = 0;
-  int scale_vector = 0;                   // 0 default, 1, 2, 4 (scale_vec::NX)
-  bool accumulate = false;                // enable-input-d
+  int scale_vector = 0;     // 0 default, 1, 2, 4 (scale_vec::NX)
+  bool accumulate = false;  // enable-input-d
   int scale_input_d = 0;
   std::optional<std::array<uint32_t, 8>> disable_lanes;
 };
 void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma);
 enum class TmemCopyShape { S128x256b, S128x128b, S4x256b, S64x128b_02_13, S64x128b_01_23, S32x128b };
-void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor, int cta_group);
-void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint16_t> multicast, int cta_group);
+void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor,
+                int cta_group);
+void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint16_t> multicast,
+                    int cta_group);
 
-// ---- end of a CTA ------------------------------------------------------------------------------------------
-// Work still in flight or tensor memory still allocated when the last warp exits: a sentence per finding, empty if clean.
+// ---- end of a CTA
+// ------------------------------------------------------------------------------------------ Work still in
+// flight or tensor memory still allocated when the last warp exits: a sentence per finding, empty if clean.
 std::vector<std::string> engines_at_exit(Cta& cta);
 
 }  // namespace mxfa::emulator

@@ -33,7 +33,7 @@ void EventQueue::perform(size_t index) {
 bool EventQueue::fire_one(uint64_t choice) {
   if (pending_.empty()) return false;
   if (schedule_.kind != Schedule::Kind::Random) {
-    perform(0);   // the oldest of all is the oldest of its queue
+    perform(0);  // the oldest of all is the oldest of its queue
     return true;
   }
   std::vector<size_t> legal;
@@ -56,7 +56,7 @@ void EventQueue::drain(uint64_t queue) {
   for (size_t i = 0; i < pending_.size();) {
     if (pending_[i].queue == queue) {
       perform(i);
-      i = 0;   // the operation may have submitted or drained others
+      i = 0;  // the operation may have submitted or drained others
     } else {
       ++i;
     }
@@ -65,7 +65,8 @@ void EventQueue::drain(uint64_t queue) {
 
 std::vector<std::string> EventQueue::describe() const {
   std::vector<std::string> lines;
-  for (const Pending& operation : pending_) lines.push_back(fmt::format("#{} {}", operation.sequence, operation.what));
+  for (const Pending& operation : pending_)
+    lines.push_back(fmt::format("#{} {}", operation.sequence, operation.what));
   return lines;
 }
 

@@ -11,21 +11,23 @@
 
 namespace mxfa::emulator {
 
-// Operations with the same queue number complete in the order of their submission; queue 0 has no order.  Queue numbers come from
-// new_queue() or are one of the fixed queues below.  Under the functional schedule an operation is performed inside submit() unless an
-// older one of its queue is pending.
+// Operations with the same queue number complete in the order of their submission; queue 0 has no order.
+// Queue numbers come from new_queue() or are one of the fixed queues below.  Under the functional schedule an
+// operation is performed inside submit() unless an older one of its queue is pending.
 class EventQueue {
  public:
   using Action = std::function<void()>;
   void configure(const Schedule& schedule) { schedule_ = schedule; }
-  // True when work is performed inside submit(): an engine then need not poison destinations between issue and completion.
+  // True when work is performed inside submit(): an engine then need not poison destinations between issue
+  // and completion.
   bool immediate() const { return schedule_.kind == Schedule::Kind::Functional; }
   uint64_t new_queue() { return ++queues_; }
   void submit(uint64_t queue, std::string what, Action action);
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
   size_t size(uint64_t queue) const;
-  // Performs one legal operation: the oldest (Functional, Lazy) or one chosen by `choice` (Random).  False if none is pending.
+  // Performs one legal operation: the oldest (Functional, Lazy) or one chosen by `choice` (Random).  False if
+  // none is pending.
   bool fire_one(uint64_t choice = 0);
   // Performs operations of one queue, in order, until none is left.
   void drain(uint64_t queue);
@@ -33,17 +35,26 @@ class EventQueue {
   std::vector<std::string> describe() const;
 
  private:
-  struct Pending { uint64_t sequence, queue; std::string what; Action action; };
+  struct Pending {
+    uint64_t sequence, queue;
+    std::string what;
+    Action action;
+  };
   void perform(size_t index);
   std::deque<Pending> pending_;
   Schedule schedule_;
   uint64_t queues_ = 0, sequence_ = 0;
 };
 
-// Queues that exist without being asked for: the tensor pipe of a CTA, and the tensor-memory loads and stores of a warp.
+// Queues that exist without being asked for: the tensor pipe of a CTA, and the tensor-memory loads and stores
+// of a warp.
 inline constexpr uint64_t kFixedQueue = 1ull << 63;
 inline uint64_t tensor_queue(uint32_t rank) { return kFixedQueue | (uint64_t{rank} << 32); }
-inline uint64_t tmem_load_queue(uint32_t rank, uint32_t warp) { return tensor_queue(rank) | (1ull << 24) | warp; }
-inline uint64_t tmem_store_queue(uint32_t rank, uint32_t warp) { return tensor_queue(rank) | (2ull << 24) | warp; }
+inline uint64_t tmem_load_queue(uint32_t rank, uint32_t warp) {
+  return tensor_queue(rank) | (1ull << 24) | warp;
+}
+inline uint64_t tmem_store_queue(uint32_t rank, uint32_t warp) {
+  return tensor_queue(rank) | (2ull << 24) | warp;
+}
 
 }  // namespace mxfa::emulator

@@ -12,17 +12,22 @@ const char* name(MmaKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-uint32_t bits(uint64_t word, int low, int count) { return static_cast<uint32_t>(word >> low) & ((1u << count) - 1); }
+uint32_t bits(uint64_t word, int low, int count) {
+  return static_cast<uint32_t>(word >> low) & ((1u << count) - 1);
+}
 
 struct Decoder {
   MmaKind kind;
   uint32_t word;
 
   [[noreturn]] void refuse(const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) const {
-    throw Fault(code, fmt::format("tcgen05.mma.kind::{}, instruction descriptor {:#010x}: {}", name(kind), word, text));
+    throw Fault(code, fmt::format("tcgen05.mma.kind::{}, instruction descriptor {:#010x}: {}", name(kind),
+                                  word, text));
   }
   void zero(int low, int count, const char* what) const {
-    if (bits(word, low, count) != 0) refuse(fmt::format("bits [{}:{}) ({}) are {:#x}, must be 0", low, low + count, what, bits(word, low, count)));
+    if (bits(word, low, count) != 0)
+      refuse(fmt::format("bits [{}:{}) ({}) are {:#x}, must be 0", low, low + count, what,
+                         bits(word, low, count)));
   }
   Format format(int low, const char* operand) const {
     const uint32_t code = bits(word, low, 3);
@@ -39,7 +44,10 @@ struct Decoder {
       default:
         if (code <= 1) return code == 0 ? Format::E4M3 : Format::E5M2;
         if (code == 3 || code == 4 || code == 5)
-          refuse(fmt::format("{} of format {} is not emulated; E4M3 and E5M2 are", operand, code == 3 ? "E2M3" : code == 4 ? "E3M2" : "E2M1"),
+          refuse(fmt::format("{} of format {} is not emulated; E4M3 and E5M2 are", operand,
+                             code == 3   ? "E2M3"
+                             : code == 4 ? "E3M2"
+                                         : "E2M1"),
                  CUDA_ERROR_NOT_SUPPORTED);
     }
     refuse(fmt::format("format code {} of {} does not exist for this kind", code, operand));
@@ -47,7 +55,8 @@ struct Decoder {
 };
 
 bool legal_n(MmaKind kind, int n) {
-  if (kind == MmaKind::I8) return n == 8 || n == 24 || (n >= 16 && n <= 256 && n % 16 == 0);   // PTX ISA table of .kind::i8
+  if (kind == MmaKind::I8)
+    return n == 8 || n == 24 || (n >= 16 && n <= 256 && n % 16 == 0);  // PTX ISA table of .kind::i8
   return n >= 8 && n <= 256 && n % 8 == 0;
 }
 
@@ -55,7 +64,8 @@ bool legal_n(MmaKind kind, int n) {
 
 Instruction decode_instruction(const TensorMma& mma) {
   const Decoder d{mma.kind, mma.instruction};
-  if (mma.kind == MmaKind::MXF4 || mma.kind == MmaKind::MXF4NVF4) d.refuse("this kind is not emulated", CUDA_ERROR_NOT_SUPPORTED);
+  if (mma.kind == MmaKind::MXF4 || mma.kind == MmaKind::MXF4NVF4)
+    d.refuse("this kind is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   if (mma.cta_group != 1) d.refuse("cta_group::2 is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   if (bits(d.word, 2, 1)) d.refuse("sparse A (bit 2) is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   d.zero(0, 2, "sparsity selector");
@@ -65,7 +75,7 @@ Instruction decode_instruction(const TensorMma& mma) {
   i.block_scaled = mma.kind == MmaKind::MXF8F6F4;
   i.a = d.format(7, "A");
   i.b = d.format(10, "B");
-  i.k = 256 / format_bits(i.a);        // an instruction consumes 32 bytes of K
+  i.k = 256 / format_bits(i.a);  // an instruction consumes 32 bytes of K
   i.negate_a = bits(d.word, 13, 1);
   i.negate_b = bits(d.word, 14, 1);
   i.a_mn_major = bits(d.word, 15, 1);
@@ -80,7 +90,8 @@ Instruction decode_instruction(const TensorMma& mma) {
     i.scale_b_byte = static_cast<int>(bits(d.word, 4, 2));
     i.scale_a_byte = static_cast<int>(bits(d.word, 29, 2));
     if (!bits(d.word, 23, 1)) d.refuse("bit 23 must be 1: scales are UE8M0");
-    if (mma.scale_vector != 0 && mma.scale_vector != 1) d.refuse(fmt::format("scale_vec::{}X does not exist for this kind", mma.scale_vector));
+    if (mma.scale_vector != 0 && mma.scale_vector != 1)
+      d.refuse(fmt::format("scale_vec::{}X does not exist for this kind", mma.scale_vector));
     if (i.m != 128) d.refuse(fmt::format("M is {}: 128 is needed with cta_group::1", i.m));
   } else {
     d.zero(23, 1, "reserved");
@@ -100,11 +111,14 @@ Instruction decode_instruction(const TensorMma& mma) {
     if (i.m != 64 && i.m != 128) d.refuse(fmt::format("M is {}: 64 or 128 with cta_group::1", i.m));
   }
   if (!legal_n(mma.kind, i.n)) d.refuse(fmt::format("N is {}: not a size of this kind", i.n));
-  if (i.b_mn_major && format_bits(i.b) == 8 && i.n % 16 != 0) d.refuse(fmt::format("N is {}: a multiple of 16 for MN-major 8-bit B", i.n));
+  if (i.b_mn_major && format_bits(i.b) == 8 && i.n % 16 != 0)
+    d.refuse(fmt::format("N is {}: a multiple of 16 for MN-major 8-bit B", i.n));
   if (mma.a_in_tmem && i.a_mn_major) d.refuse("A in tensor memory is always K-major (bit 15 must be 0)");
   if (mma.scale_input_d != 0) {
-    if (mma.kind != MmaKind::F16 && mma.kind != MmaKind::TF32) d.refuse("scale-input-d exists for f16 and tf32 only");
-    if (mma.scale_input_d < 0 || mma.scale_input_d > 15) d.refuse(fmt::format("scale-input-d is {}: 0 to 15", mma.scale_input_d));
+    if (mma.kind != MmaKind::F16 && mma.kind != MmaKind::TF32)
+      d.refuse("scale-input-d exists for f16 and tf32 only");
+    if (mma.scale_input_d < 0 || mma.scale_input_d > 15)
+      d.refuse(fmt::format("scale-input-d is {}: 0 to 15", mma.scale_input_d));
   }
   if (mma.disable_lanes && i.block_scaled) d.refuse("disable-output-lane does not exist with .block_scale");
   return i;
@@ -114,23 +128,27 @@ MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what) {
   const auto refuse = [&](const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) {
     throw Fault(code, fmt::format("shared-memory descriptor {:#018x} of {}: {}", descriptor, what, text));
   };
-  if (bits(descriptor, 46, 3) != 1) refuse(fmt::format("bits [46:49) are {}, must be 0b001", bits(descriptor, 46, 3)));
+  if (bits(descriptor, 46, 3) != 1)
+    refuse(fmt::format("bits [46:49) are {}, must be 0b001", bits(descriptor, 46, 3)));
   if (bits(descriptor, 49, 3) != 0)
-    refuse(fmt::format("base offset {} is not emulated: align the tile to the repeat of its swizzle", bits(descriptor, 49, 3)),
+    refuse(fmt::format("base offset {} is not emulated: align the tile to the repeat of its swizzle",
+                       bits(descriptor, 49, 3)),
            CUDA_ERROR_NOT_SUPPORTED);
   if (bits(descriptor, 52, 1) != 0) refuse("bit 52 (absolute leading dimension) exists on sm_103 only");
   if (bits(descriptor, 53, 8) != 0 || bits(descriptor, 14, 2) != 0 || bits(descriptor, 30, 2) != 0)
     refuse("a reserved bit is set ([14:16), [30:32) and [53:61) must be 0)");
   MatrixDescriptor d;
-  if (!swizzle_of_descriptor(bits(descriptor, 61, 3), &d.swizzle)) refuse(fmt::format("swizzle mode {} does not exist", bits(descriptor, 61, 3)));
+  if (!swizzle_of_descriptor(bits(descriptor, 61, 3), &d.swizzle))
+    refuse(fmt::format("swizzle mode {} does not exist", bits(descriptor, 61, 3)));
   d.start = bits(descriptor, 0, 14) * 16;
   d.leading = bits(descriptor, 16, 14) * 16;
   d.stride = bits(descriptor, 32, 14) * 16;
-  // Advancing along K moves the start within a 128-byte line or by whole repeats; any other phase of the pattern would need a base offset.
+  // Advancing along K moves the start within a 128-byte line or by whole repeats; any other phase of the
+  // pattern would need a base offset.
   const uint32_t phase = d.start & (swizzle_repeat(d.swizzle) - 1) & ~127u;
   if (d.swizzle != Swizzle::None && phase != 0)
-    refuse(fmt::format("the tile at {:#x} starts {} bytes into its swizzle pattern: align it to {} bytes", d.start, phase,
-                       swizzle_repeat(d.swizzle)));
+    refuse(fmt::format("the tile at {:#x} starts {} bytes into its swizzle pattern: align it to {} bytes",
+                       d.start, phase, swizzle_repeat(d.swizzle)));
   return d;
 }
 

@@ -1,5 +1,5 @@
-// The two descriptors of tcgen05.mma: 32-bit instruction descriptors (PTX ISA 9.7.16.4.2) and 64-bit shared-memory matrix descriptors
-// (9.7.16.4.1), and where a matrix descriptor puts the elements of a tile.
+// The two descriptors of tcgen05.mma: 32-bit instruction descriptors (PTX ISA 9.7.16.4.2) and 64-bit
+// shared-memory matrix descriptors (9.7.16.4.1), and where a matrix descriptor puts the elements of a tile.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ struct Instruction {
   MmaKind kind = MmaKind::F16;
   int m = 0, n = 0, k = 0;
   Format a = Format::F16, b = Format::F16;
-  bool f16_result = false;             // D is f16, otherwise f32 (s32 for i8)
-  bool saturate = false;               // i8
+  bool f16_result = false;  // D is f16, otherwise f32 (s32 for i8)
+  bool saturate = false;    // i8
   bool negate_a = false, negate_b = false;
   bool a_mn_major = false, b_mn_major = false;
   bool block_scaled = false;
-  int scale_a_byte = 0, scale_b_byte = 0;   // which byte of the 32-bit scale word
+  int scale_a_byte = 0, scale_b_byte = 0;  // which byte of the 32-bit scale word
 };
 // Checks every field against the kind; a Fault names the first that does not fit.
 Instruction decode_instruction(const TensorMma& mma);
 
 struct MatrixDescriptor {
-  uint32_t start = 0, leading = 0, stride = 0;   // bytes
+  uint32_t start = 0, leading = 0, stride = 0;  // bytes
   Swizzle swizzle = Swizzle::None;
 };
 // `what` ("A", "B", "the source of tcgen05.cp") is for messages.

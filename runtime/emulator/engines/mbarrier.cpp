@@ -1,6 +1,7 @@
-// mbarrier objects (PTX ISA 9.7.13.15).  The state lives in the object's 8 bytes of shared memory, so that overwriting a live barrier is
-// visible, under an encoding of our own (the real one is opaque to PTX):
-//   bit 0 phase parity | [1:21) expected arrivals | [21:41) pending arrivals | [41:62) signed tx-count | [62:64) tag 0b10 = initialised
+// mbarrier objects (PTX ISA 9.7.13.15).  The state lives in the object's 8 bytes of shared memory, so that
+// overwriting a live barrier is visible, under an encoding of our own (the real one is opaque to PTX):
+//   bit 0 phase parity | [1:21) expected arrivals | [21:41) pending arrivals | [41:62) signed tx-count |
+//   [62:64) tag 0b10 = initialised
 // Neither fresh memory (0xff bytes) nor zeros carry the tag.
 #include <cuda.h>
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 namespace mxfa::emulator {
 namespace {
 
-constexpr uint32_t kMaxCount = (1u << 20) - 1;   // of arrivals and, either sign, of bytes in flight
+constexpr uint32_t kMaxCount = (1u << 20) - 1;  // of arrivals and, either sign, of bytes in flight
 constexpr uint64_t kTag = 2;
 
 struct State {
@@ -36,7 +37,8 @@ State decode(uint64_t word) {
 }
 
 [[noreturn]] void fault(uint32_t address, const std::string& text) {
-  throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("mbarrier at shared address {:#x}: {}", address, text));
+  throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+              fmt::format("mbarrier at shared address {:#x}: {}", address, text));
 }
 
 uint8_t* object(Cluster& cluster, uint32_t address, bool write) {
@@ -48,7 +50,8 @@ State load(Cluster& cluster, uint32_t address, const char* operation) {
   uint64_t word;
   std::memcpy(&word, object(cluster, address, false), 8);
   if (word >> 62 != kTag)
-    fault(address, fmt::format("{} on memory that is not an initialised mbarrier (word {:#018x}): mbarrier.init is missing, came later, or "
+    fault(address, fmt::format("{} on memory that is not an initialised mbarrier (word {:#018x}): "
+                               "mbarrier.init is missing, came later, or "
                                "the 8 bytes were overwritten",
                                operation, word));
   return decode(word);
@@ -67,18 +70,24 @@ Cta::BarrierFacts& facts(Cluster& cluster, uint32_t address) {
 
 void require_own(const Warp& warp, uint32_t address, const char* operation) {
   if (shared_rank(address) != warp.cta->rank)
-    fault(address, fmt::format("{} by CTA rank {} on an object of CTA rank {}: only arrive, expect_tx and complete_tx may be remote", operation,
-                               warp.cta->rank, shared_rank(address)));
+    fault(address, fmt::format("{} by CTA rank {} on an object of CTA rank {}: only arrive, expect_tx and "
+                               "complete_tx may be remote",
+                               operation, warp.cta->rank, shared_rank(address)));
 }
 
 // A CTA that has exited has no shared memory any more.
 void require_alive(Cluster& cluster, uint32_t address, const std::string& who) {
   const uint32_t rank = shared_rank(address);
   if (rank < cluster.ctas.size() && cluster.ctas[rank]->threads != 0 && cluster.ctas[rank]->live_warps == 0)
-    fault(address, fmt::format("{} reaches CTA rank {}, all of whose threads have exited: end the kernel with a cluster barrier", who, rank));
+    fault(
+        address,
+        fmt::format(
+            "{} reaches CTA rank {}, all of whose threads have exited: end the kernel with a cluster barrier",
+            who, rank));
 }
 
-// The last few different arrivals of the current phase; equal neighbours (the lanes and warps of one loop) are kept once.
+// The last few different arrivals of the current phase; equal neighbours (the lanes and warps of one loop)
+// are kept once.
 void remember(Cta::BarrierFacts& f, std::string who) {
   if (!f.last_arrivals.empty() && f.last_arrivals.back() == who) return;
   if (f.last_arrivals.size() >= 8) f.last_arrivals.erase(f.last_arrivals.begin());
@@ -86,21 +95,26 @@ void remember(Cta::BarrierFacts& f, std::string who) {
 }
 
 std::string name(const Warp& warp) {
-  return "cta " + std::to_string(warp.cta->rank) + " warp " + std::to_string(warp.index) + " pc " + std::to_string(warp.pc);
+  return "cta " + std::to_string(warp.cta->rank) + " warp " + std::to_string(warp.index) + " pc " +
+         std::to_string(warp.pc);
 }
 
 void add_tx(uint32_t address, State& s, int64_t bytes) {
   const int64_t tx = s.tx + bytes;
   if (tx > kMaxCount || tx < -int64_t{kMaxCount})
-    fault(address, fmt::format("tx-count {} leaves the range +-{} (it was {}, {} bytes {}): the bytes expected and the bytes copied differ",
-                               tx, kMaxCount, s.tx, bytes < 0 ? -bytes : bytes, bytes < 0 ? "completed" : "expected"));
+    fault(address,
+          fmt::format("tx-count {} leaves the range +-{} (it was {}, {} bytes {}): the bytes expected and "
+                      "the bytes copied differ",
+                      tx, kMaxCount, s.tx, bytes < 0 ? -bytes : bytes, bytes < 0 ? "completed" : "expected"));
   s.tx = static_cast<int32_t>(tx);
 }
 
 void take_arrivals(Cluster& cluster, uint32_t address, State& s, uint32_t count, const std::string& who) {
-  if (count == 0 || count > kMaxCount) fault(address, fmt::format("an arrival count of {}: 1 to {} are allowed", count, kMaxCount));
+  if (count == 0 || count > kMaxCount)
+    fault(address, fmt::format("an arrival count of {}: 1 to {} are allowed", count, kMaxCount));
   if (count > s.pending)
-    fault(address, fmt::format("{} arrivals by {}, but only {} of {} are pending in phase {}: more arrivals than mbarrier.init announced",
+    fault(address, fmt::format("{} arrivals by {}, but only {} of {} are pending in phase {}: more arrivals "
+                               "than mbarrier.init announced",
                                count, who, s.pending, s.expected, facts(cluster, address).phases));
   s.pending -= count;
 }
@@ -121,7 +135,8 @@ void complete_if_done(Cluster& cluster, uint32_t address, State& s) {
 void mbarrier_init(Warp& warp, uint32_t address, uint32_t count) {
   Cluster& cluster = *warp.cta->cluster;
   require_own(warp, address, "mbarrier.init");
-  if (count == 0 || count > kMaxCount) fault(address, fmt::format("mbarrier.init with count {}: 1 to {} are allowed", count, kMaxCount));
+  if (count == 0 || count > kMaxCount)
+    fault(address, fmt::format("mbarrier.init with count {}: 1 to {} are allowed", count, kMaxCount));
   store(cluster, address, {0, count, count, 0});
   facts(cluster, address) = {count, warp.pc, 0, {}};
   ++cluster.epoch;
@@ -135,7 +150,8 @@ void mbarrier_inval(Warp& warp, uint32_t address) {
   warp.cta->mbarriers.erase(shared_offset(address));
 }
 
-uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop, bool no_complete) {
+uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop,
+                         bool no_complete) {
   Cluster& cluster = *warp.cta->cluster;
   const bool remote = shared_rank(address) != warp.cta->rank;
   if (remote) require_alive(cluster, address, "mbarrier.arrive");
@@ -145,7 +161,8 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
   const std::string who = name(warp);
   add_tx(address, s, expect_tx);
   if (drop) {
-    if (count > s.expected) fault(address, fmt::format("arrive_drop of {} with an expected count of {}", count, s.expected));
+    if (count > s.expected)
+      fault(address, fmt::format("arrive_drop of {} with an expected count of {}", count, s.expected));
     s.expected -= count;
   }
   take_arrivals(cluster, address, s, count, who);
@@ -190,7 +207,8 @@ bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity) {
 }
 
 bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token) {
-  if (token >> 62 != kTag) fault(address, fmt::format("{:#018x} is not a state that mbarrier.arrive returned", token));
+  if (token >> 62 != kTag)
+    fault(address, fmt::format("{:#018x} is not a state that mbarrier.arrive returned", token));
   return mbarrier_test_parity(warp, address, decode(token).phase);
 }
 
@@ -201,8 +219,8 @@ std::string mbarrier_describe(Cluster& cluster, uint32_t address) {
   std::memcpy(&word, object(cluster, address, false), 8);
   if (word >> 62 != kTag) return "not initialised";
   const State s = decode(word);
-  return fmt::format("arrivals {}/{}, tx {}, phase {}", s.expected - std::min(s.pending, s.expected), s.expected, s.tx,
-                     facts(cluster, address).phases);
+  return fmt::format("arrivals {}/{}, tx {}, phase {}", s.expected - std::min(s.pending, s.expected),
+                     s.expected, s.tx, facts(cluster, address).phases);
 }
 
 }  // namespace mxfa::emulator

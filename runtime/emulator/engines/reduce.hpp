@@ -1,4 +1,5 @@
-// Element-wise reductions of bulk copies (PTX ISA 9.7.9.25.4.2): every element is one atomic read-modify-write.
+// Element-wise reductions of bulk copies (PTX ISA 9.7.9.25.4.2): every element is one atomic
+// read-modify-write.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ int reduce_type_bytes(ReduceType type);
 std::string reduce_check(ReduceOp op, ReduceType type);
 ReduceType reduce_type_of(TensorType type);
 // destination[i] = op(destination[i], source[i]) over `bytes`; neither need be aligned.
-void reduce_elements(ReduceOp op, ReduceType type, uint8_t* destination, const uint8_t* source, uint64_t bytes);
+void reduce_elements(ReduceOp op, ReduceType type, uint8_t* destination, const uint8_t* source,
+                     uint64_t bytes);
 
 }  // namespace mxfa::emulator

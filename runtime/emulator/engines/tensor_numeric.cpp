@@ -19,48 +19,24 @@ namespace {
 constexpr int kMinExponentF16 = -21;
 constexpr uint16_t kNanF16 = 0x7fff;
 
-// Exponent of the un-normalised significand: subnormals keep the minimum of their format.
-int exponent_of(Format format, uint32_t raw) {
-  switch (format) {
-    case Format::F16: return std::max<int>(raw >> 10 & 31, 1) - 15;
-    case Format::BF16: return std::max<int>(raw >> 7 & 255, 1) - 127;
-    case Format::TF32: return std::max<int>(raw >> 23 & 255, 1) - 127;
-    case Format::E4M3: return std::max<int>(raw >> 3 & 15, 1) - 7;
-    case Format::E5M2: return std::max<int>(raw >> 2 & 31, 1) - 15;
-    default: return 0;
-  }
-}
-
 float value_of(Format format, uint32_t raw) {
   switch (format) {
-    case Format::F16: return f16_to_float(static_cast<uint16_t>(raw));
-    case Format::BF16: return bf16_to_float(static_cast<uint16_t>(raw));
-    case Format::TF32: return std::bit_cast<float>(raw & 0xffffe000);   // the low 13 bits of the container are ignored
-    case Format::E5M2: return f16_to_float(static_cast<uint16_t>(raw << 8));   // e5m2 is the upper half of an f16
+    case Format::F16:
+      return f16_to_float(static_cast<uint16_t>(raw));
+    case Format::BF16:
+      return bf16_to_float(static_cast<uint16_t>(raw));
+    case Format::TF32:
+      return std::bit_cast<float>(raw & 0xffffe000);  // the low 13 bits of the container are ignored
+    case Format::E5M2:
+      return f16_to_float(static_cast<uint16_t>(raw << 8));  // e5m2 is the upper half of an f16
     case Format::E4M3: {
       if ((raw & 0x7f) == 0x7f) return std::bit_cast<float>(kCanonicalNan);
-      const float magnitude = f16_to_float(static_cast<uint16_t>((raw & 0x7f) << 7)) * 256.0f;   // 2^(15 - 7)
+      const float magnitude = f16_to_float(static_cast<uint16_t>((raw & 0x7f) << 7)) * 256.0f;  // 2^(15 - 7)
       return raw & 0x80 ? -magnitude : magnitude;
     }
-    default: return 0;
+    default:
+      return 0;
   }
-}
-
-struct Table8 {
-  std::array<float, 256> value;
-  std::array<int8_t, 256> exponent;
-  explicit Table8(Format format) {
-    for (uint32_t raw = 0; raw < 256; ++raw) {
-      value[raw] = value_of(format, raw);
-      const bool real = value[raw] != 0 && std::isfinite(value[raw]);
-      exponent[raw] = static_cast<int8_t>(real ? exponent_of(format, raw) : kZero8);
-    }
-  }
-};
-
-const Table8& table8(Format format) {
-  static const Table8 e4m3(Format::E4M3), e5m2(Format::E5M2);
-  return format == Format::E4M3 ? e4m3 : e5m2;
 }
 
 uint32_t element(const uint8_t* raw, int bytes, size_t index) {
@@ -75,36 +51,16 @@ uint32_t element(const uint8_t* raw, int bytes, size_t index) {
   return x;
 }
 
-// Decodes `count` elements that share a position on the slow axis.
-void decode_run(Format format, bool negate, const uint8_t* raw, int count, float* value, int8_t* exponent8, int16_t* exponent16) {
-  if (format == Format::E4M3 || format == Format::E5M2) {
-    const Table8& table = table8(format);
-    for (int i = 0; i < count; ++i) value[i] = table.value[raw[i]];
-    for (int i = 0; i < count; ++i) exponent8[i] = table.exponent[raw[i]];
-  } else {
-    const int bytes = format_bits(format) / 8;
-    for (int i = 0; i < count; ++i) {
-      const uint32_t x = element(raw, bytes, static_cast<size_t>(i));
-      value[i] = value_of(format, x);
-      const bool real = value[i] != 0 && std::isfinite(value[i]);
-      if (format == Format::F16)
-        exponent8[i] = static_cast<int8_t>(real ? exponent_of(format, x) : kZero8);
-      else
-        exponent16[i] = static_cast<int16_t>(real ? exponent_of(format, x) : kZero16);
-    }
-  }
-  if (negate)
-    for (int i = 0; i < count; ++i) value[i] = -value[i];
+int32_t integer_of(Format format, uint8_t raw) {
+  return format == Format::S8 ? static_cast<int8_t>(raw) : raw;
 }
-
-int32_t integer_of(Format format, uint8_t raw) { return format == Format::S8 ? static_cast<int8_t>(raw) : raw; }
 
 // Sum * 2^exponent as f32, truncated toward zero; subnormals are kept, overflow is infinity.
 uint32_t truncate_f32(int64_t sum, int exponent) {
   if (sum == 0) return 0;
   const uint32_t sign = sum < 0 ? 0x80000000u : 0;
   uint64_t magnitude = sum < 0 ? static_cast<uint64_t>(-sum) : static_cast<uint64_t>(sum);
-  const int top = 63 - std::countl_zero(magnitude) + exponent;   // exponent of the leading bit
+  const int top = 63 - std::countl_zero(magnitude) + exponent;  // exponent of the leading bit
   if (top > 127) return sign | 0x7f800000;
   const int quantum = std::max(top - 23, -149), shift = quantum - exponent;
   magnitude = shift >= 64 ? 0 : shift >= 0 ? magnitude >> shift : magnitude << -shift;
@@ -135,7 +91,7 @@ uint16_t round_f16(int64_t sum, int exponent) {
 }
 
 struct Term {
-  int64_t significand = 0;   // value = significand * 2^lsb
+  int64_t significand = 0;  // value = significand * 2^lsb
   int lsb = 0, exponent = 0;
 };
 
@@ -164,25 +120,40 @@ Numerics numerics_from_environment() {
   throw Fault(CUDA_ERROR_INVALID_VALUE, fmt::format("MXFA_EMU_MMA={}: exact and f32 exist", mode));
 }
 
+void decode_run(Format format, bool negate, const uint8_t* raw, int count, float* value, int8_t* narrow,
+                int16_t* wide, uint16_t* nan, uint16_t* inf) {
+  if (decode_run_avx512(format, negate, raw, count, value, narrow, wide, nan, inf)) return;
+  const int bytes = format_bits(format) / 8;
+  for (int i = 0; i < count; ++i) {
+    const float x = value_of(format, element(raw, bytes, static_cast<size_t>(i)));
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x) & 0x7fffffff;
+    // Subnormals of the format keep its smallest exponent.
+    const int exponent = std::max(static_cast<int>(magnitude >> 23) - 127, min_exponent(format));
+    const bool real = magnitude != 0 && magnitude < 0x7f800000;
+    value[i] = negate ? -x : x;
+    if (is_narrow(format))
+      narrow[i] = static_cast<int8_t>(real ? exponent : kZero8);
+    else
+      wide[i] = static_cast<int16_t>(real ? exponent : kZero16);
+    nan[i / 16] = static_cast<uint16_t>(nan[i / 16] | (magnitude > 0x7f800000) << (i % 16));
+    inf[i / 16] = static_cast<uint16_t>(inf[i / 16] | (magnitude == 0x7f800000) << (i % 16));
+  }
+}
+
 void decode_a(Operands& o, Format format, bool negate, const uint8_t* raw) {
-  const int bytes = format_bits(format) / 8, stride = Operands::kM * bytes;
+  const int stride = Operands::kM * format_bits(format) / 8;
   if (format == Format::U8 || format == Format::S8) {
     for (int k = 0; k < o.k; ++k)
       for (int i = 0; i < o.m; ++i) o.a_int[k][i] = integer_of(format, raw[k * stride + i]);
     return;
   }
-  o.narrow = bytes == 1 || format == Format::F16;
+  o.narrow = is_narrow(format);
   std::memset(o.a_nan, 0, sizeof(o.a_nan));
   std::memset(o.a_inf, 0, sizeof(o.a_inf));
-  for (int k = 0; k < o.k; ++k) {
-    decode_run(format, negate, raw + k * stride, o.m, o.a[k], o.a_exponent8[k], o.a_exponent16[k]);
-    for (int i = 0; i < o.m; ++i) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(o.a[k][i]) & 0x7fffffff;
-      o.a_nan[i] |= magnitude > 0x7f800000;
-      o.a_inf[i] |= magnitude == 0x7f800000;
-    }
-  }
   std::memset(o.a_scale, 0, sizeof(o.a_scale));
+  for (int k = 0; k < o.k; ++k)
+    decode_run(format, negate, raw + k * stride, o.m, o.a[k], o.a_exponent8[k], o.a_exponent16[k], o.a_nan,
+               o.a_inf);
 }
 
 void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw) {
@@ -191,25 +162,20 @@ void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw) {
       for (int k = 0; k < o.k; ++k) o.b_int[j][k] = integer_of(format, raw[j * 32 + k]);
     return;
   }
-  for (int j = 0; j < o.n; ++j) {
-    decode_run(format, negate, raw + j * 32, o.k, o.b[j], o.b_exponent8[j], o.b_exponent16[j]);
-    uint32_t largest = 0;
-    bool inf = false;
-    for (int k = 0; k < o.k; ++k) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(o.b[j][k]) & 0x7fffffff;
-      largest = std::max(largest, magnitude);
-      inf |= magnitude == 0x7f800000;
-    }
-    o.b_nan[j] = largest > 0x7f800000;
-    o.b_inf[j] = inf;
-  }
   std::memset(o.b_scale, 0, sizeof(o.b_scale));
+  for (int j = 0; j < o.n; ++j) {
+    uint16_t nan[2] = {}, inf[2] = {};
+    decode_run(format, negate, raw + j * 32, o.k, o.b[j], o.b_exponent8[j], o.b_exponent16[j], nan, inf);
+    o.b_nan[j] = (nan[0] | nan[1]) != 0;
+    o.b_inf[j] = (inf[0] | inf[1]) != 0;
+  }
 }
 
-uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c, int scale_exponent, bool f16) {
+uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c,
+                             int scale_exponent, bool f16) {
   Term terms[Operands::kK + 1];
   int count = 0;
-  bool nan = o.a_nan[row] || o.b_nan[column], plus = false, minus = false;
+  bool nan = o.a_nan_at(row) || o.b_nan[column], plus = false, minus = false;
   const auto infinite = [&](bool negative) { (negative ? minus : plus) = true; };
   const int scale = o.a_scale[row] + o.b_scale[column];
   for (int k = 0; k < o.k && !nan; ++k) {
@@ -255,7 +221,8 @@ void fused_sums_reference(const Operands& o, const Accumulator& d, int column, i
   uint32_t* words = d.d + column * 128 + d.lane[static_cast<size_t>(group)];
   for (int r = 0; r < 16; ++r)
     if (rows >> r & 1)
-      words[r] = fused_sum_reference(o, group * 16 + r, column, d.accumulate, words[r], d.scale_exponent, d.f16);
+      words[r] =
+          fused_sum_reference(o, group * 16 + r, column, d.accumulate, words[r], d.scale_exponent, d.f16);
 }
 
 namespace {
@@ -271,11 +238,16 @@ void sums_f32(const Operands& o, const Accumulator& d) {
       for (int r = 0; r < 16; ++r) {
         const int row = group * 16 + r;
         if (!(d.enabled[static_cast<size_t>(group)] >> r & 1)) continue;
-        double value = o.a_nan[row] || o.b_nan[j] ? std::nan("") : std::ldexp(sum[r], o.a_scale[row] + o.b_scale[j]);
+        double value =
+            o.a_nan_at(row) || o.b_nan[j] ? std::nan("") : std::ldexp(sum[r], o.a_scale[row] + o.b_scale[j]);
         if (d.accumulate)
-          value += std::ldexp(d.f16 ? f16_to_float(static_cast<uint16_t>(words[r])) : std::bit_cast<float>(words[r]), -d.scale_exponent);
+          value += std::ldexp(
+              d.f16 ? f16_to_float(static_cast<uint16_t>(words[r])) : std::bit_cast<float>(words[r]),
+              -d.scale_exponent);
         const auto result = static_cast<float>(value);
-        words[r] = d.f16 ? float_to_f16(result) : std::isnan(result) ? kCanonicalNan : std::bit_cast<uint32_t>(result);
+        words[r] = d.f16                ? float_to_f16(result)
+                   : std::isnan(result) ? kCanonicalNan
+                                        : std::bit_cast<uint32_t>(result);
       }
     }
 }
@@ -286,13 +258,14 @@ void fused_sums(const Operands& o, const Accumulator& d, Numerics numerics) {
   if (numerics == Numerics::F32) return sums_f32(o, d);
   if (fused_sums_avx512(o, d)) return;
   for (int j = 0; j < o.n; ++j)
-    for (int group = 0; group < o.m / 16; ++group) fused_sums_reference(o, d, j, group, d.enabled[static_cast<size_t>(group)]);
+    for (int group = 0; group < o.m / 16; ++group)
+      fused_sums_reference(o, d, j, group, d.enabled[static_cast<size_t>(group)]);
 }
 
 void integer_sums(const Operands& o, const Accumulator& d, bool saturate) {
   for (int j = 0; j < o.n; ++j)
     for (int group = 0; group < o.m / 16; ++group) {
-      alignas(64) int32_t sum[16] = {};   // 32 products of 8 bits cannot overflow
+      alignas(64) int32_t sum[16] = {};  // 32 products of 8 bits cannot overflow
       for (int k = 0; k < o.k; ++k)
         for (int r = 0; r < 16; ++r) sum[r] += o.a_int[k][group * 16 + r] * o.b_int[j][k];
       uint32_t* words = d.d + j * 128 + d.lane[static_cast<size_t>(group)];

@@ -1,10 +1,12 @@
-// Arithmetic of one tensor-core instruction.  The model is the public bit-exact one (microsoft/MMA-Sim; north-numerical-computing's
-// B200 model): all products of an instruction and the accumulator form one sum whose terms are aligned to the largest exponent E and
-// truncated toward zero at F = 25 fractional bits; the exact integer sum is then truncated to f32 (rounded to nearest even for f16):
+// Arithmetic of one tensor-core instruction.  The model is the public bit-exact one (microsoft/MMA-Sim;
+// north-numerical-computing's B200 model): all products of an instruction and the accumulator form one sum
+// whose terms are aligned to the largest exponent E and truncated toward zero at F = 25 fractional bits; the
+// exact integer sum is then truncated to f32 (rounded to nearest even for f16):
 //   D = round(2^(E-25) * sum over terms of trunc(term * 2^(25-E)))
-// An exponent is that of the un-normalised product (sum of the operands' exponents, subnormals at their format's minimum, plus the scale
-// exponents); zero terms take no part in the maximum; E is at least -133 (f16 result: -21).  Any NaN, or infinities of both signs, give the
-// canonical NaN; the result of an exact zero sum is +0.
+// An exponent is that of the un-normalised product (sum of the operands' exponents, subnormals at their
+// format's minimum, plus the scale exponents); zero terms take no part in the maximum; E is at least -133
+// (f16 result: -21).  Any NaN, or infinities of both signs, give the canonical NaN; the result of an exact
+// zero sum is +0.
 #pragma once
 
 #include <array>
@@ -18,52 +20,72 @@ namespace mxfa::emulator {
 inline constexpr int kFractionBits = 25, kMinExponent = -133;
 inline constexpr uint32_t kCanonicalNan = 0x7fffffff;
 
-// Exponents of zero elements: far below the sum of two real ones, also after adding the partner's.  A sum below kNone belongs to a zero
-// product; real ones are at least -28 (8-bit formats and f16) or -252.
+// Exponents of zero elements: far below the sum of two real ones, also after adding the partner's.  A sum
+// below kNone belongs to a zero product; real ones are at least -28 (8-bit formats and f16) or -252.
 inline constexpr int kZero8 = -64, kZero16 = -8192, kNone8 = -40, kNone16 = -4000;
 
 enum class Numerics { Exact, F32 };
 // MXFA_EMU_MMA = exact (default) | f32, read at each instruction.
 Numerics numerics_from_environment();
 
-// Operands of one instruction, decoded.  A is stored with rows along the fast axis, as D's lanes are; B along K.
+// Operands of one instruction, decoded.  A is stored with rows along the fast axis, as D's lanes are; B along
+// K.
 struct Operands {
   static constexpr int kM = 128, kN = 256, kK = 32;
   int m = 0, n = 0, k = 0;
-  bool narrow = false;                                   // exponents fit 8 bits: 8-bit formats and f16
+  bool narrow = false;  // exponents fit 8 bits: 8-bit formats and f16
   alignas(64) float a[kK][kM];
-  alignas(64) int8_t a_exponent8[kK][kM];                // narrow
-  alignas(64) int16_t a_exponent16[kK][kM];              // otherwise
+  alignas(64) int8_t a_exponent8[kK][kM];    // narrow
+  alignas(64) int16_t a_exponent16[kK][kM];  // otherwise
   alignas(64) float b[kN][kK];
   alignas(64) int8_t b_exponent8[kN][kK];
   alignas(64) int16_t b_exponent16[kN][kK];
-  alignas(64) int32_t a_scale[kM], b_scale[kN];          // exponents of block scales, 0 without
-  uint8_t a_nan[kM], a_inf[kM], b_nan[kN], b_inf[kN];    // rows that hold one (a NaN scale counts)
-  alignas(64) int32_t a_int[kK][kM], b_int[kN][kK];      // i8
+  alignas(64) int32_t a_scale[kM], b_scale[kN];  // exponents of block scales, 0 without
+  uint16_t a_nan[kM / 16], a_inf[kM / 16];       // a bit per row that holds one (a NaN scale counts)
+  uint8_t b_nan[kN], b_inf[kN];
+  alignas(64) int32_t a_int[kK][kM], b_int[kN][kK];  // i8
+  bool a_nan_at(int row) const { return a_nan[row / 16] >> (row % 16) & 1; }
 };
 
-// raw operands: a[k][row] and b[column][k], elements of the format's size, k rows of 128 for A and rows of 32 bytes for B.
+inline bool is_narrow(Format f) { return f == Format::E4M3 || f == Format::E5M2 || f == Format::F16; }
+inline int min_exponent(Format f) {
+  return f == Format::E4M3 ? -6 : f == Format::E5M2 || f == Format::F16 ? -14 : -126;
+}
+
+// raw operands: a[k][row] and b[column][k], elements of the format's size, k rows of 128 for A and rows of 32
+// bytes for B.
 void decode_a(Operands& o, Format format, bool negate, const uint8_t* raw);
 void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw);
 
 // Where D lives: column j, row i is word d[j * 128 + lane(i)]; 16 consecutive rows are 16 consecutive lanes.
 struct Accumulator {
-  uint32_t* d = nullptr;                     // word of lane 0 of the first column
-  std::array<uint8_t, 8> lane{};             // first lane of each group of 16 rows
-  std::array<uint16_t, 8> enabled{};         // rows of the group that are written
+  uint32_t* d = nullptr;              // word of lane 0 of the first column
+  std::array<uint8_t, 8> lane{};      // first lane of each group of 16 rows
+  std::array<uint16_t, 8> enabled{};  // rows of the group that are written
   bool accumulate = false;
-  int scale_exponent = 0;                    // D is taken times 2^-this
+  int scale_exponent = 0;  // D is taken times 2^-this
   bool f16 = false;
 };
 
 void fused_sums(const Operands& o, const Accumulator& d, Numerics numerics);
 void integer_sums(const Operands& o, const Accumulator& d, bool saturate);
 
-// Exact mode with f32 results, 64 rows at a time; false when the host or the instruction asks for the reference.
+// Decodes `count` consecutive elements: values, exponents (the narrow or the wide row), and a bit per NaN and
+// per infinity for every 16.
+void decode_run(Format format, bool negate, const uint8_t* raw, int count, float* value, int8_t* narrow,
+                int16_t* wide, uint16_t* nan, uint16_t* inf);
+bool decode_run_avx512(Format format, bool negate, const uint8_t* raw, int count, float* value,
+                       int8_t* narrow, int16_t* wide, uint16_t* nan,
+                       uint16_t* inf);  // false: not built in, or the count is not a multiple of 16
+
+// Exact mode with f32 results, 64 rows at a time; false when the host or the instruction asks for the
+// reference.
 bool fused_sums_avx512(const Operands& o, const Accumulator& d);
 
-// The chosen rows of a group of 16, element by element in integer arithmetic: what the vector code must agree with.
+// The chosen rows of a group of 16, element by element in integer arithmetic: what the vector code must agree
+// with.
 void fused_sums_reference(const Operands& o, const Accumulator& d, int column, int group, uint16_t rows);
-uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c, int scale_exponent, bool f16);
+uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c,
+                             int scale_exponent, bool f16);
 
 }  // namespace mxfa::emulator

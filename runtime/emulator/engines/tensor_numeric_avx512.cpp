@@ -1,9 +1,11 @@
-// The fused sum of tensor_numeric.hpp for 64 rows at a time.  Compiled to nothing where the host has no AVX-512.
+// The fused sum of tensor_numeric.hpp for 64 rows at a time.  Compiled to nothing where the host has no
+// AVX-512.
 #include "engines/tensor_numeric.hpp"
 
 #ifdef __AVX512BW__
 
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for uninitialised variables (GCC bug 105593).
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for uninitialised variables (GCC
+// bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
@@ -16,7 +18,8 @@ inline void product_exponents(const Operands& o, int column, int row, __m512i ou
   if (o.narrow) {
     __m512i e = _mm512_set1_epi8(-128);
     for (int k = 0; k < o.k; ++k)
-      e = _mm512_max_epi8(e, _mm512_add_epi8(_mm512_load_si512(&o.a_exponent8[k][row]), _mm512_set1_epi8(o.b_exponent8[column][k])));
+      e = _mm512_max_epi8(e, _mm512_add_epi8(_mm512_load_si512(&o.a_exponent8[k][row]),
+                                             _mm512_set1_epi8(o.b_exponent8[column][k])));
     out[0] = _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(e, 0));
     out[1] = _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(e, 1));
     out[2] = _mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(e, 2));
@@ -35,10 +38,36 @@ inline void product_exponents(const Operands& o, int column, int row, __m512i ou
   }
 }
 
-// One column, 64 rows.  A product is exact in f32 and so is its multiplication by 2^(25-E), as long as E keeps both in range; terms are
-// below 2^27 in magnitude, so 16 of them fit a 32-bit sum and the final sum is exact in a double.
+// (s0 + s1 + c) * 2^(e - 25) for any e, through doubles, which hold the sum exactly; truncated, infinity from
+// 2^128 on.
+__m512i wide_result(__m512i s0, __m512i s1, __m512i c, __m512i e) {
+  const auto half = [&](int h) {
+    const auto convert = [h](__m512i x) {
+      return _mm512_cvtepi32_pd(h ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
+    };
+    const __m512d sum = _mm512_add_pd(_mm512_add_pd(convert(s0), convert(s1)), convert(c));
+    const __m512i power = _mm512_add_epi32(e, _mm512_set1_epi32(1023 - kFractionBits));
+    const __m256i part = h ? _mm512_extracti64x4_epi64(power, 1) : _mm512_castsi512_si256(power);
+    const __m512d value =
+        _mm512_mul_pd(sum, _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_cvtepi32_epi64(part), 52)));
+    const __mmask8 over = _mm512_cmp_pd_mask(_mm512_abs_pd(value), _mm512_set1_pd(0x1p128), _CMP_GE_OQ);
+    // A truncating conversion would stop at the largest finite float.
+    const __m256i result =
+        _mm256_castps_si256(_mm512_cvt_roundpd_ps(value, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+    const __m256i infinity =
+        _mm256_or_si256(_mm256_and_si256(result, _mm256_set1_epi32(static_cast<int>(0x80000000))),
+                        _mm256_set1_epi32(0x7f800000));
+    return _mm256_mask_mov_epi32(result, over, infinity);
+  };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(half(0)), half(1), 1);
+}
+
+// One column, 64 rows.  A product is exact in f32 and so is its multiplication by 2^(25-E), as long as E
+// keeps both in range; terms are below 2^27 in magnitude, so 16 of them fit a 32-bit sum and the final sum is
+// exact in a double.
 template <int K>
-void sums_64(const Operands& o, const Accumulator& d, int column, int row, const uint16_t nan_rows[4], const uint16_t inf_rows[4]) {
+void sums_64(const Operands& o, const Accumulator& d, int column, int row, const uint16_t nan_rows[4],
+             const uint16_t inf_rows[4]) {
   constexpr int kTermsPerSum = K < 16 ? K : 16, kSums = K / kTermsPerSum;
   __m512i product[4], e[4], old[4], old_exponent[4], sum[kSums][4];
   __m512 factor[4];
@@ -48,7 +77,8 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
   const int none = o.narrow ? kNone8 : kNone16;
   for (int q = 0; q < 4; ++q) {
     const int group = row / 16 + q;
-    const __m512i scale = _mm512_add_epi32(_mm512_load_si512(&o.a_scale[row + 16 * q]), _mm512_set1_epi32(o.b_scale[column]));
+    const __m512i scale =
+        _mm512_add_epi32(_mm512_load_si512(&o.a_scale[row + 16 * q]), _mm512_set1_epi32(o.b_scale[column]));
     const __mmask16 real = _mm512_cmpgt_epi32_mask(product[q], _mm512_set1_epi32(none));
     e[q] = _mm512_mask_max_epi32(floor_exponent, real, floor_exponent, _mm512_add_epi32(product[q], scale));
     nan[q] = nan_rows[q];
@@ -67,10 +97,12 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
     }
     // Factor of the products before their scales: 2^(25 - E + scale).
     const __m512i relative = _mm512_sub_epi32(e[q], scale);
-    if (!o.narrow)   // wide exponents: a product or a factor may leave the range of f32
-      slow[q] = static_cast<__mmask16>(slow[q] | (real & (_mm512_cmplt_epi32_mask(relative, _mm512_set1_epi32(-98)) |
-                                                          _mm512_cmpgt_epi32_mask(relative, _mm512_set1_epi32(125)))));
-    // Below 2^-126 the factor makes every term less than one, as it should; above 2^127 there is no product but zero.
+    if (!o.narrow)  // wide exponents: a product or a factor may leave the range of f32
+      slow[q] = static_cast<__mmask16>(slow[q] |
+                                       (real & (_mm512_cmplt_epi32_mask(relative, _mm512_set1_epi32(-98)) |
+                                                _mm512_cmpgt_epi32_mask(relative, _mm512_set1_epi32(125)))));
+    // Below 2^-126 the factor makes every term less than one, as it should; above 2^127 there is no product
+    // but zero.
     __m512i power = _mm512_sub_epi32(_mm512_set1_epi32(kFractionBits), relative);
     power = _mm512_min_epi32(_mm512_max_epi32(power, _mm512_set1_epi32(-126)), _mm512_set1_epi32(127));
     factor[q] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(power, _mm512_set1_epi32(127)), 23));
@@ -93,61 +125,114 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
   }
   for (int q = 0; q < 4; ++q) {
     const int group = row / 16 + q;
-    __m512d low = _mm512_cvtepi32_pd(_mm512_castsi512_si256(sum[0][q]));
-    __m512d high = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sum[0][q], 1));
-    for (int s = 1; s < kSums; ++s) {
-      low = _mm512_add_pd(low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(sum[s][q])));
-      high = _mm512_add_pd(high, _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(sum[s][q], 1)));
-    }
+    __m512i addend = _mm512_setzero_si512();
     if (d.accumulate) {
       // trunc(c * 2^(25-E)) = significand << 2 >> (E - exponent); a shift of 32 or more gives 0.
       const __mmask16 normal = _mm512_test_epi32_mask(old[q], _mm512_set1_epi32(0x7f800000));
       const __m512i fraction = _mm512_and_si512(old[q], _mm512_set1_epi32(0x7fffff));
-      const __m512i significand = _mm512_mask_or_epi32(fraction, normal, fraction, _mm512_set1_epi32(0x800000));
-      __m512i term = _mm512_srlv_epi32(_mm512_slli_epi32(significand, 2), _mm512_sub_epi32(e[q], old_exponent[q]));
-      term = _mm512_mask_sub_epi32(term, _mm512_movepi32_mask(old[q]), _mm512_setzero_si512(), term);
-      low = _mm512_add_pd(low, _mm512_cvtepi32_pd(_mm512_castsi512_si256(term)));
-      high = _mm512_add_pd(high, _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(term, 1)));
+      const __m512i significand =
+          _mm512_mask_or_epi32(fraction, normal, fraction, _mm512_set1_epi32(0x800000));
+      addend = _mm512_srlv_epi32(_mm512_slli_epi32(significand, 2), _mm512_sub_epi32(e[q], old_exponent[q]));
+      addend = _mm512_mask_sub_epi32(addend, _mm512_movepi32_mask(old[q]), _mm512_setzero_si512(), addend);
     }
-    // 2^(E-25) as doubles.
-    const __m512i power = _mm512_add_epi32(e[q], _mm512_set1_epi32(1023 - kFractionBits));
-    const __m512i power_low = _mm512_slli_epi64(_mm512_cvtepi32_epi64(_mm512_castsi512_si256(power)), 52);
-    const __m512i power_high = _mm512_slli_epi64(_mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(power, 1)), 52);
-    low = _mm512_mul_pd(low, _mm512_castsi512_pd(power_low));
-    high = _mm512_mul_pd(high, _mm512_castsi512_pd(power_high));
-    const __m256 result_low = _mm512_cvt_roundpd_ps(low, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    const __m256 result_high = _mm512_cvt_roundpd_ps(high, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    __m512i result = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_castps_si256(result_low)), _mm256_castps_si256(result_high), 1);
-    if (_mm512_cmpgt_epi32_mask(e[q], _mm512_set1_epi32(90)) != 0) {   // only then can the sum reach 2^128: infinity, not the largest float
-      const __m512d limit = _mm512_set1_pd(0x1p128);
-      const __mmask16 over = static_cast<__mmask16>(_mm512_cmp_pd_mask(_mm512_abs_pd(low), limit, _CMP_GE_OQ) |
-                                                    _mm512_cmp_pd_mask(_mm512_abs_pd(high), limit, _CMP_GE_OQ) << 8);
-      const __m512i sign = _mm512_and_si512(result, _mm512_set1_epi32(static_cast<int>(0x80000000)));
-      result = _mm512_mask_or_epi32(result, over, sign, _mm512_set1_epi32(0x7f800000));
+    // Usually the whole sum fits 32 bits and the result is a normal number or zero: then one truncating
+    // conversion and an exact scaling do.
+    const __m512i bound = _mm512_set1_epi32((1 << 30) - (1 << 27));
+    __mmask16 wide = _mm512_cmpgt_epu32_mask(_mm512_abs_epi32(sum[0][q]), bound);
+    __m512i total = _mm512_add_epi32(sum[0][q], addend);
+    if (kSums == 2) {
+      wide =
+          static_cast<__mmask16>(wide | _mm512_cmpgt_epu32_mask(_mm512_abs_epi32(sum[kSums - 1][q]), bound));
+      total = _mm512_add_epi32(total, sum[kSums - 1][q]);
+    }
+    const __mmask16 extreme = static_cast<__mmask16>(_mm512_cmplt_epi32_mask(e[q], _mm512_set1_epi32(-100)) |
+                                                     _mm512_cmpgt_epi32_mask(e[q], _mm512_set1_epi32(90)));
+    const __mmask16 ignored = static_cast<__mmask16>(nan[q] | slow[q]);
+    __m512i result;
+    if (((wide | _mm512_mask_test_epi32_mask(extreme, total, total)) & ~ignored) == 0) [[likely]] {
+      const __m512i field = _mm512_max_epi32(_mm512_add_epi32(e[q], _mm512_set1_epi32(127 - kFractionBits)),
+                                             _mm512_setzero_si512());
+      const __m512 power =
+          _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_min_epi32(field, _mm512_set1_epi32(254)), 23));
+      result = _mm512_castps_si512(
+          _mm512_mul_ps(_mm512_cvt_roundepi32_ps(total, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC), power));
+    } else {
+      result = wide_result(sum[0][q], kSums == 2 ? sum[kSums - 1][q] : _mm512_setzero_si512(), addend, e[q]);
     }
     result = _mm512_mask_mov_epi32(result, nan[q], _mm512_set1_epi32(kCanonicalNan));
     const uint16_t enabled = d.enabled[static_cast<size_t>(group)];
     uint32_t* words = d.d + column * 128 + d.lane[static_cast<size_t>(group)];
     _mm512_mask_storeu_epi32(words, static_cast<__mmask16>(enabled & ~slow[q]), result);
-    if (slow[q] & enabled) fused_sums_reference(o, d, column, group, static_cast<uint16_t>(slow[q] & enabled));
+    if (slow[q] & enabled)
+      fused_sums_reference(o, d, column, group, static_cast<uint16_t>(slow[q] & enabled));
+  }
+}
+
+__m512 load_values(Format format, const uint8_t* raw, int i) {
+  const auto load16 = [&] { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(raw + 2 * i)); };
+  const auto load8 = [&] {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(raw + i)));
+  };
+  switch (format) {
+    case Format::F16:
+      return _mm512_cvtph_ps(load16());
+    case Format::BF16:
+      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load16()), 16));
+    case Format::TF32:
+      return _mm512_castsi512_ps(
+          _mm512_and_si512(_mm512_loadu_si512(raw + 4 * i), _mm512_set1_epi32(static_cast<int>(0xffffe000))));
+    case Format::E5M2:
+      return _mm512_cvtph_ps(_mm256_slli_epi16(load8(), 8));  // e5m2 is the upper half of an f16
+    default: {  // e4m3: an f16 with a short exponent, 2^(15 - 7) too small; 0x7f is NaN
+      const __m256i x = load8(), magnitude = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
+      const __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7f), x), 8);
+      const __m512 value = _mm512_mul_ps(
+          _mm512_cvtph_ps(_mm256_or_si256(sign, _mm256_slli_epi16(magnitude, 7))), _mm512_set1_ps(256.0f));
+      const __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
+      return _mm512_mask_mov_ps(value, nan, _mm512_castsi512_ps(_mm512_set1_epi32(kCanonicalNan)));
+    }
   }
 }
 
 }  // namespace
 
+bool decode_run_avx512(Format format, bool negate, const uint8_t* raw, int count, float* value,
+                       int8_t* narrow, int16_t* wide, uint16_t* nan, uint16_t* inf) {
+  if (count % 16 != 0) return false;
+  const __m512i sign = _mm512_set1_epi32(negate ? static_cast<int>(0x80000000) : 0),
+                infinity = _mm512_set1_epi32(0x7f800000);
+  for (int i = 0; i < count; i += 16) {
+    const __m512i x = _mm512_castps_si512(load_values(format, raw, i));
+    const __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7fffffff));
+    _mm512_storeu_si512(value + i, _mm512_xor_si512(x, sign));
+    // Subnormals of the format keep its smallest exponent.
+    const __m512i exponent =
+        _mm512_max_epi32(_mm512_sub_epi32(_mm512_srli_epi32(magnitude, 23), _mm512_set1_epi32(127)),
+                         _mm512_set1_epi32(min_exponent(format)));
+    const __mmask16 real = static_cast<__mmask16>(_mm512_test_epi32_mask(magnitude, magnitude) &
+                                                  _mm512_cmplt_epi32_mask(magnitude, infinity));
+    if (is_narrow(format))
+      _mm_storeu_si128(
+          reinterpret_cast<__m128i*>(narrow + i),
+          _mm512_cvtepi32_epi8(_mm512_mask_mov_epi32(_mm512_set1_epi32(kZero8), real, exponent)));
+    else
+      _mm256_storeu_si256(
+          reinterpret_cast<__m256i*>(wide + i),
+          _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_set1_epi32(kZero16), real, exponent)));
+    nan[i / 16] = static_cast<uint16_t>(nan[i / 16] | _mm512_cmpgt_epi32_mask(magnitude, infinity));
+    inf[i / 16] = static_cast<uint16_t>(inf[i / 16] | _mm512_cmpeq_epi32_mask(magnitude, infinity));
+  }
+  return true;
+}
+
 bool fused_sums_avx512(const Operands& o, const Accumulator& d) {
   if (d.f16) return false;
-  uint16_t a_nan[8] = {}, a_inf[8] = {};
-  for (int i = 0; i < o.m; ++i) {
-    a_nan[i / 16] = static_cast<uint16_t>(a_nan[i / 16] | (o.a_nan[i] ? 1 : 0) << (i % 16));
-    a_inf[i / 16] = static_cast<uint16_t>(a_inf[i / 16] | (o.a_inf[i] ? 1 : 0) << (i % 16));
-  }
   for (int j = 0; j < o.n; ++j)
     for (int row = 0; row < o.m; row += 64) {
       uint16_t nan[4], inf[4];
       for (int q = 0; q < 4; ++q) {
-        nan[q] = o.b_nan[j] ? 0xffff : a_nan[row / 16 + q];
-        inf[q] = o.b_inf[j] ? 0xffff : a_inf[row / 16 + q];
+        nan[q] = o.b_nan[j] ? 0xffff : o.a_nan[row / 16 + q];
+        inf[q] = o.b_inf[j] ? 0xffff : o.a_inf[row / 16 + q];
       }
       if (o.k == 32)
         sums_64<32>(o, d, j, row, nan, inf);
@@ -165,6 +250,9 @@ bool fused_sums_avx512(const Operands& o, const Accumulator& d) {
 
 namespace mxfa::emulator {
 bool fused_sums_avx512(const Operands&, const Accumulator&) { return false; }
+bool decode_run_avx512(Format, bool, const uint8_t*, int, float*, int8_t*, int16_t*, uint16_t*, uint16_t*) {
+  return false;
+}
 }  // namespace mxfa::emulator
 
 #endif

@@ -1,6 +1,7 @@
-// Tensor copies (PTX ISA 9.7.9.27): boxes of 1- to 5-dimensional tensors between global memory and a packed, possibly swizzled box in shared
-// memory.  Each dimension is tested against its extent by itself, before any address is formed; addresses are computed mod 2^64, so that maps
-// whose dimensions wrap on purpose (ragged maps) work, and every run of bytes really touched is checked against the allocations.
+// Tensor copies (PTX ISA 9.7.9.27): boxes of 1- to 5-dimensional tensors between global memory and a packed,
+// possibly swizzled box in shared memory.  Each dimension is tested against its extent by itself, before any
+// address is formed; addresses are computed mod 2^64, so that maps whose dimensions wrap on purpose (ragged
+// maps) work, and every run of bytes really touched is checked against the allocations.
 #include <cuda.h>
 #include <fmt/format.h>
 
@@ -23,7 +24,7 @@ struct Box {
   TensorMap map;
   std::array<int32_t, 5> coordinates{};
   bool gather4 = false;
-  std::array<uint32_t, 5> count{1, 1, 1, 1, 1};   // elements of the box after element strides
+  std::array<uint32_t, 5> count{1, 1, 1, 1, 1};  // elements of the box after element strides
   uint32_t element = 1, row_bytes = 0, bytes = 0;
 };
 
@@ -35,35 +36,40 @@ Box open(Warp& warp, const TensorCopy& copy) {
   box.gather4 = copy.gather4;
   const int expected_rank = copy.gather4 ? 2 : copy.rank;
   if (map.rank != expected_rank)
-    refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("the instruction addresses {} dimensions, the tensor map at {:#x} has {}", expected_rank,
-                                                       copy.map, map.rank));
+    refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+           fmt::format("the instruction addresses {} dimensions, the tensor map at {:#x} has {}",
+                       expected_rank, copy.map, map.rank));
   box.element = static_cast<uint32_t>(tensor_type_bytes(map.type));
-  for (int d = 0; d < map.rank; ++d) box.count[d] = (map.box[d] + map.element_strides[d] - 1u) / map.element_strides[d];
-  if (copy.gather4) {   // PTX ISA 5.5.3.1: the box is one row, the instruction names four
+  for (int d = 0; d < map.rank; ++d)
+    box.count[d] = (map.box[d] + map.element_strides[d] - 1u) / map.element_strides[d];
+  if (copy.gather4) {  // PTX ISA 5.5.3.1: the box is one row, the instruction names four
     if (map.box[1] != 1)
-      refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("gather4/scatter4 needs a box of one row, this one has {}", map.box[1]));
+      refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+             fmt::format("gather4/scatter4 needs a box of one row, this one has {}", map.box[1]));
     box.count[1] = 4;
   }
   box.row_bytes = box.count[0] * box.element;
   box.bytes = box.row_bytes * box.count[1] * box.count[2] * box.count[3] * box.count[4];
   if (map.swizzle != Swizzle::None && box.row_bytes != swizzle_span(map.swizzle))
-    refuse(CUDA_ERROR_NOT_SUPPORTED,
-           fmt::format("the box is {} bytes wide and its swizzle {}: how narrower rows are placed is not documented, make both equal",
-                       box.row_bytes, swizzle_span(map.swizzle)));
+    refuse(CUDA_ERROR_NOT_SUPPORTED, fmt::format("the box is {} bytes wide and its swizzle {}: how narrower "
+                                                 "rows are placed is not documented, make both equal",
+                                                 box.row_bytes, swizzle_span(map.swizzle)));
   if (copy.shared % 128 != 0)
-    refuse(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("the shared address {:#x} is not a multiple of 128", copy.shared));
+    refuse(CUDA_ERROR_MISALIGNED_ADDRESS,
+           fmt::format("the shared address {:#x} is not a multiple of 128", copy.shared));
   return box;
 }
 
 std::string describe(const Box& box, const TensorCopy& copy) {
   std::string text = fmt::format("map {:#x} at (", copy.map);
   const int coordinates = box.gather4 ? 5 : box.map.rank;
-  for (int d = 0; d < coordinates; ++d) text += fmt::format("{}{}", d ? ", " : "", box.coordinates[static_cast<size_t>(d)]);
+  for (int d = 0; d < coordinates; ++d)
+    text += fmt::format("{}{}", d ? ", " : "", box.coordinates[static_cast<size_t>(d)]);
   return text + ")";
 }
 
-// Calls row(offset in the packed box, address of the row's first inside element, first and last+1 inside element) for each row; a row
-// without an inside element has first == last.
+// Calls row(offset in the packed box, address of the row's first inside element, first and last+1 inside
+// element) for each row; a row without an inside element has first == last.
 template <class Row>
 void for_each_row(const Box& box, Row row) {
   const TensorMap& map = box.map;
@@ -79,8 +85,9 @@ void for_each_row(const Box& box, Row row) {
           bool inside = high > low;
           uint64_t address = map.address + static_cast<uint64_t>(c0 + low) * box.element;
           for (int d = 1; d < map.rank; ++d) {
-            const int64_t at = box.gather4 ? box.coordinates[1 + i[1]]
-                                           : box.coordinates[d] + static_cast<int64_t>(i[d]) * map.element_strides[d];
+            const int64_t at = box.gather4
+                                   ? box.coordinates[1 + i[1]]
+                                   : box.coordinates[d] + static_cast<int64_t>(i[d]) * map.element_strides[d];
             inside &= at >= 0 && at < static_cast<int64_t>(map.dims[d]);
             address += static_cast<uint64_t>(at) * map.strides[static_cast<size_t>(d) - 1];
           }
@@ -89,7 +96,8 @@ void for_each_row(const Box& box, Row row) {
         }
 }
 
-// The value of elements outside the tensor.  The NaN of NAN_REQUEST_ZERO_FMA is not documented; the canonical one is used.
+// The value of elements outside the tensor.  The NaN of NAN_REQUEST_ZERO_FMA is not documented; the canonical
+// one is used.
 void fill_row(const TensorMap& map, uint32_t element, uint8_t* row, uint32_t bytes) {
   std::memset(row, 0, bytes);
   if (!map.nan_fill) return;
@@ -109,7 +117,8 @@ void load_box(Cluster& cluster, const Box& box, uint32_t destination) {
       const uint32_t bytes = (last - first) * box.element;
       std::memcpy(row.data() + first * box.element, global_range(grid, address, bytes, false), bytes);
     }
-    // The swizzle moves chunks inside one line of the destination, so the box stays within [start, start + bytes).
+    // The swizzle moves chunks inside one line of the destination, so the box stays within [start, start +
+    // bytes).
     for (uint32_t at = 0; at < box.row_bytes; at += chunk)
       std::memcpy(base + swizzle(box.map.swizzle, start + offset + at), row.data() + at, chunk);
   });
@@ -144,22 +153,27 @@ void tma_load(Warp& warp, int lane, const TensorCopy& copy) {
   Cluster& cluster = *warp.cta->cluster;
   const Box box = open(warp, copy);
   for (const uint32_t destination : destinations(warp, copy.shared, copy.multicast)) {
-    // Without cta_group::2 data and signal go to the same CTA.  With it the signal may go to either CTA of the destination's pair: the one
-    // with the parity of the CTA that the mbarrier operand names.
+    // Without cta_group::2 data and signal go to the same CTA.  With it the signal may go to either CTA of
+    // the destination's pair: the one with the parity of the CTA that the mbarrier operand names.
     const uint32_t rank = shared_rank(destination);
     uint32_t barrier = copy.mbarrier;
     if (copy.multicast) {
       const uint32_t target = copy.cta_group == 2 ? (rank & ~1u) | (shared_rank(copy.mbarrier) & 1) : rank;
       barrier = target << kRankShift | shared_offset(copy.mbarrier);
     }
-    const bool reachable = copy.cta_group == 2 ? shared_rank(barrier) >> 1 == rank >> 1 : shared_rank(barrier) == rank;
+    const bool reachable =
+        copy.cta_group == 2 ? shared_rank(barrier) >> 1 == rank >> 1 : shared_rank(barrier) == rank;
     if (!reachable)
       refuse(CUDA_ERROR_ILLEGAL_ADDRESS,
-             fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different {}", destination, barrier,
-                         copy.cta_group == 2 ? "CTA pairs" : "CTAs; only .cta_group::2 allows the other CTA of the pair"));
+             fmt::format("the destination {:#x} and the mbarrier {:#x} lie in different {}", destination,
+                         barrier,
+                         copy.cta_group == 2 ? "CTA pairs"
+                                             : "CTAs; only .cta_group::2 allows the other CTA of the pair"));
     cluster.grid->counters.tma_bytes += box.bytes;
-    const std::string what = fmt::format("TMA load of {} to shared {:#x} by {}", describe(box, copy), destination, issuer(warp, lane));
-    submit_load(warp, what, destination, box.bytes, barrier, [&cluster, box, destination] { load_box(cluster, box, destination); });
+    const std::string what = fmt::format("TMA load of {} to shared {:#x} by {}", describe(box, copy),
+                                         destination, issuer(warp, lane));
+    submit_load(warp, what, destination, box.bytes, barrier,
+                [&cluster, box, destination] { load_box(cluster, box, destination); });
   }
 }
 
@@ -167,29 +181,36 @@ void tma_store(Warp& warp, int lane, const TensorCopy& copy) {
   Cluster& cluster = *warp.cta->cluster;
   const Box box = open(warp, copy);
   if (shared_rank(copy.shared) != warp.cta->rank)
-    refuse(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("the source {:#x} of a store lies in CTA rank {}, but CTA rank {} issues it", copy.shared,
-                                                   shared_rank(copy.shared), warp.cta->rank));
+    refuse(CUDA_ERROR_ILLEGAL_ADDRESS,
+           fmt::format("the source {:#x} of a store lies in CTA rank {}, but CTA rank {} issues it",
+                       copy.shared, shared_rank(copy.shared), warp.cta->rank));
   const int coordinates = copy.gather4 ? 5 : box.map.rank;
   for (int d = 0; d < coordinates; ++d)
-    if (box.coordinates[static_cast<size_t>(d)] < 0)   // PTX ISA 9.7.9.27.1.1
+    if (box.coordinates[static_cast<size_t>(d)] < 0)  // PTX ISA 9.7.9.27.1.1
       refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
-             fmt::format("coordinate {} of a store is {}: starting coordinates towards global memory must not be negative", d,
-                         box.coordinates[static_cast<size_t>(d)]));
+             fmt::format("coordinate {} of a store is {}: starting coordinates towards global memory must "
+                         "not be negative",
+                         d, box.coordinates[static_cast<size_t>(d)]));
   if (copy.reduce != ReduceOp::None)
     if (const std::string error = reduce_check(copy.reduce, reduce_type_of(box.map.type)); !error.empty())
-      refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION, fmt::format("{} (tensor map of type {})", error, tensor_type_name(box.map.type)));
+      refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+             fmt::format("{} (tensor map of type {})", error, tensor_type_name(box.map.type)));
   shared_range(cluster, copy.shared, box.bytes, false);
   cluster.grid->counters.tma_bytes += box.bytes;
-  const std::string what = fmt::format("TMA {} of {} from shared {:#x} by {}", copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
+  const std::string what = fmt::format("TMA {} of {} from shared {:#x} by {}",
+                                       copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
                                        describe(box, copy), copy.shared, issuer(warp, lane));
   submit_store(
-      warp, lane, what, [&cluster, box, source = copy.shared](Buffer& buffer) { read_box(cluster, box, source, buffer); },
-      [&grid = *cluster.grid, box, reduce = copy.reduce](const Buffer& buffer) { write_box(grid, box, reduce, buffer); });
+      warp, lane, what,
+      [&cluster, box, source = copy.shared](Buffer& buffer) { read_box(cluster, box, source, buffer); },
+      [&grid = *cluster.grid, box, reduce = copy.reduce](const Buffer& buffer) {
+        write_box(grid, box, reduce, buffer);
+      });
 }
 
 void tma_prefetch(Warp& warp, int, const TensorCopy& copy) {
   TensorCopy checked = copy;
-  checked.shared = 0;   // a prefetch has no shared operand
+  checked.shared = 0;  // a prefetch has no shared operand
   open(warp, checked);
 }
 

@@ -12,9 +12,11 @@
 namespace mxfa::emulator {
 namespace {
 
-constexpr uint32_t kGroup = 32;   // columns per allocation unit
+constexpr uint32_t kGroup = 32;  // columns per allocation unit
 
-[[noreturn]] void refuse(const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) { throw Fault(code, "tcgen05." + text); }
+[[noreturn]] void refuse(const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) {
+  throw Fault(code, "tcgen05." + text);
+}
 
 TensorMemory& memory(const Warp& warp, const char* what) {
   if (!warp.cta->tensor_memory) refuse(fmt::format("{}: this device has no tensor memory", what));
@@ -22,7 +24,8 @@ TensorMemory& memory(const Warp& warp, const char* what) {
 }
 
 void require_pair_free(int cta_group, const char* what) {
-  if (cta_group != 1) refuse(fmt::format("{}.cta_group::{} is not emulated", what, cta_group), CUDA_ERROR_NOT_SUPPORTED);
+  if (cta_group != 1)
+    refuse(fmt::format("{}.cta_group::{} is not emulated", what, cta_group), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 void require_size(uint32_t columns, const char* what) {
@@ -37,49 +40,68 @@ struct Access {
   int32_t half_offset;
   bool pack;
 
-  // Lane and first column of register r of thread t (the table of PTX ISA 9.7.16.2.3).  Packing uses two columns a register, so it doubles
-  // the distance from the start; the immediate of .16x32bx2 is an address distance and is not doubled.
+  // Lane and first column of register r of thread t (the table of PTX ISA 9.7.16.2.3).  Packing uses two
+  // columns a register, so it doubles the distance from the start; the immediate of .16x32bx2 is an address
+  // distance and is not doubled.
   void place(uint32_t r, uint32_t t, uint32_t* lane_out, uint32_t* column_out) const {
     uint32_t l = 0, c = 0;
     int32_t extra = 0;
     switch (shape) {
-      case TmemShape::S32x32b: l = t, c = r; break;
-      case TmemShape::S16x64b: l = (t >> 2) + 8 * (t & 1), c = 2 * r + ((t >> 1) & 1); break;
-      case TmemShape::S16x128b: l = (t >> 2) + 8 * (r & 1), c = 4 * (r >> 1) + (t & 3); break;
-      case TmemShape::S16x256b: l = (t >> 2) + 8 * ((r >> 1) & 1), c = 8 * (r >> 2) + 2 * (t & 3) + (r & 1); break;
-      case TmemShape::S16x32bx2: l = t & 15, c = r, extra = static_cast<int32_t>(t >> 4) * half_offset; break;
+      case TmemShape::S32x32b:
+        l = t, c = r;
+        break;
+      case TmemShape::S16x64b:
+        l = (t >> 2) + 8 * (t & 1), c = 2 * r + ((t >> 1) & 1);
+        break;
+      case TmemShape::S16x128b:
+        l = (t >> 2) + 8 * (r & 1), c = 4 * (r >> 1) + (t & 3);
+        break;
+      case TmemShape::S16x256b:
+        l = (t >> 2) + 8 * ((r >> 1) & 1), c = 8 * (r >> 2) + 2 * (t & 3) + (r & 1);
+        break;
+      case TmemShape::S16x32bx2:
+        l = t & 15, c = r, extra = static_cast<int32_t>(t >> 4) * half_offset;
+        break;
     }
     *lane_out = lane + l;
     *column_out = column + (pack ? 2 * c : c) + static_cast<uint32_t>(extra);
   }
 };
 
-int registers_per_repeat(TmemShape shape) { return shape == TmemShape::S16x128b ? 2 : shape == TmemShape::S16x256b ? 4 : 1; }
+int registers_per_repeat(TmemShape shape) {
+  return shape == TmemShape::S16x128b ? 2 : shape == TmemShape::S16x256b ? 4 : 1;
+}
 int columns_per_repeat(TmemShape shape) {
-  return shape == TmemShape::S16x64b ? 2 : shape == TmemShape::S16x128b ? 4 : shape == TmemShape::S16x256b ? 8 : 1;
+  return shape == TmemShape::S16x64b    ? 2
+         : shape == TmemShape::S16x128b ? 4
+         : shape == TmemShape::S16x256b ? 8
+                                        : 1;
 }
 
-Access check(const Warp& warp, const char* what, TmemShape shape, int repeat, bool pack, uint32_t address, int32_t half_offset,
-             size_t registers) {
+Access check(const Warp& warp, const char* what, TmemShape shape, int repeat, bool pack, uint32_t address,
+             int32_t half_offset, size_t registers) {
   memory(warp, what);
   const int limit = shape == TmemShape::S16x128b ? 64 : shape == TmemShape::S16x256b ? 32 : 128;
-  if (repeat < 1 || repeat > limit || (repeat & (repeat - 1)) != 0) refuse(fmt::format("{}: .x{} does not exist for this shape", what, repeat));
+  if (repeat < 1 || repeat > limit || (repeat & (repeat - 1)) != 0)
+    refuse(fmt::format("{}: .x{} does not exist for this shape", what, repeat));
   if (registers != static_cast<size_t>(repeat) * static_cast<size_t>(registers_per_repeat(shape)))
     refuse(fmt::format("{}.x{} with {} registers", what, repeat, registers));
 
   const uint32_t field = tmem_lane(address), quarter = warp.index % 4, within = field % 32;
-  // A warp reaches its own 32 lanes; hardware takes the lane field modulo 32.  Lane 0 is the common way to say "mine"; a field that names
-  // another quarter is undefined by PTX and always a mistake.
+  // A warp reaches its own 32 lanes; hardware takes the lane field modulo 32.  Lane 0 is the common way to
+  // say "mine"; a field that names another quarter is undefined by PTX and always a mistake.
   if (field >= TensorMemory::kLanes || (field / 32 != 0 && field / 32 != quarter))
-    refuse(fmt::format("{}: lane {} of address {:#010x} belongs to another warp: warp {} reaches lanes {} to {}", what, field, address,
-                       warp.index, 32 * quarter, 32 * quarter + 31));
+    refuse(
+        fmt::format("{}: lane {} of address {:#010x} belongs to another warp: warp {} reaches lanes {} to {}",
+                    what, field, address, warp.index, 32 * quarter, 32 * quarter + 31));
   if (within != 0 && (within != 16 || shape == TmemShape::S32x32b))
     refuse(fmt::format("{}: lane {} of address {:#010x}: {} is needed", what, field, address,
                        shape == TmemShape::S32x32b ? "a multiple of 32" : "a multiple of 16"));
   const int64_t width = int64_t{repeat} * columns_per_repeat(shape) * (pack ? 2 : 1);
   const std::string sentence = fmt::format("tcgen05.{} at {:#010x}", what, address);
   require_columns(*warp.cta, tmem_column(address), width, sentence);
-  if (shape == TmemShape::S16x32bx2) require_columns(*warp.cta, int64_t{tmem_column(address)} + half_offset, width, sentence);
+  if (shape == TmemShape::S16x32bx2)
+    require_columns(*warp.cta, int64_t{tmem_column(address)} + half_offset, width, sentence);
   return {shape, 32 * quarter + within, tmem_column(address), half_offset, pack};
 }
 
@@ -87,14 +109,16 @@ void load(const TensorMemory& tmem, const Access& access, uint32_t mask, std::sp
   for (uint32_t r = 0; r < registers.size(); ++r) {
     Row& row = *registers[r];
     if (access.shape == TmemShape::S32x32b && !access.pack && mask == kFullMask) {
-      std::memcpy(row.lane, &tmem.words[(access.column + r) * TensorMemory::kLanes + access.lane], sizeof(row.lane));
+      std::memcpy(row.lane, &tmem.words[(access.column + r) * TensorMemory::kLanes + access.lane],
+                  sizeof(row.lane));
       continue;
     }
     for (uint32_t t = 0; t < kLanes; ++t) {
       if (!(mask >> t & 1)) continue;
       uint32_t lane, column;
       access.place(r, t, &lane, &column);
-      row.lane[t] = access.pack ? (tmem.word(lane, column) & 0xffff) | tmem.word(lane, column + 1) << 16 : tmem.word(lane, column);
+      row.lane[t] = access.pack ? (tmem.word(lane, column) & 0xffff) | tmem.word(lane, column + 1) << 16
+                                : tmem.word(lane, column);
     }
   }
 }
@@ -103,14 +127,15 @@ void store(TensorMemory& tmem, const Access& access, uint32_t mask, std::span<co
   for (uint32_t r = 0; r < registers.size(); ++r) {
     const Row& row = *registers[r];
     if (access.shape == TmemShape::S32x32b && !access.pack && mask == kFullMask) {
-      std::memcpy(&tmem.words[(access.column + r) * TensorMemory::kLanes + access.lane], row.lane, sizeof(row.lane));
+      std::memcpy(&tmem.words[(access.column + r) * TensorMemory::kLanes + access.lane], row.lane,
+                  sizeof(row.lane));
       continue;
     }
     for (uint32_t t = 0; t < kLanes; ++t) {
       if (!(mask >> t & 1)) continue;
       uint32_t lane, column;
       access.place(r, t, &lane, &column);
-      if (access.pack) {   // the upper halves are unspecified afterwards: poison
+      if (access.pack) {  // the upper halves are unspecified afterwards: poison
         tmem.word(lane, column) = (row.lane[t] & 0xffff) | 0xffff0000;
         tmem.word(lane, column + 1) = row.lane[t] >> 16 | 0xffff0000;
       } else {
@@ -123,14 +148,16 @@ void store(TensorMemory& tmem, const Access& access, uint32_t mask, std::span<co
 }  // namespace
 
 void require_columns(const Cta& cta, int64_t first, int64_t count, const std::string& what) {
-  if (!cta.tensor_memory) throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, what + ": this device has no tensor memory");
+  if (!cta.tensor_memory)
+    throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, what + ": this device has no tensor memory");
   if (first < 0 || first + count > TensorMemory::kColumns)
-    throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("{}: tensor-memory columns [{}, {}), there are {}", what, first, first + count,
-                                                        TensorMemory::kColumns));
+    throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("{}: tensor-memory columns [{}, {}), there are {}",
+                                                        what, first, first + count, TensorMemory::kColumns));
   for (int64_t group = first / kGroup; group * kGroup < first + count; ++group)
     if (cta.tensor_memory->owner[static_cast<size_t>(group)] == 0)
-      throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("{}: tensor-memory columns [{}, {}), of which [{}, {}) are not allocated", what, first,
-                                                          first + count, group * kGroup, (group + 1) * kGroup));
+      throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS,
+                  fmt::format("{}: tensor-memory columns [{}, {}), of which [{}, {}) are not allocated", what,
+                              first, first + count, group * kGroup, (group + 1) * kGroup));
 }
 
 bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group) {
@@ -139,10 +166,12 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
   require_size(columns, "alloc");
   if (tmem.relinquished) refuse("alloc after relinquish_alloc_permit");
   if (columns > tmem.last_size)
-    refuse(fmt::format("alloc of {} columns after one of {}: sizes must not grow within a CTA (PTX ISA 9.7.16.7)", columns, tmem.last_size));
+    refuse(fmt::format(
+        "alloc of {} columns after one of {}: sizes must not grow within a CTA (PTX ISA 9.7.16.7)", columns,
+        tmem.last_size));
   uint8_t* destination = shared_pointer(*warp.cta->cluster, shared_destination, 4u, true);
   const uint32_t groups = columns / kGroup;
-  for (uint32_t first = 0; first + groups <= tmem.owner.size(); ++first) {   // first fit
+  for (uint32_t first = 0; first + groups <= tmem.owner.size(); ++first) {  // first fit
     bool free = true;
     for (uint32_t g = 0; g < groups; ++g) free &= tmem.owner[first + g] == 0;
     if (!free) continue;
@@ -161,17 +190,21 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
   require_pair_free(cta_group, "dealloc");
   require_size(columns, "dealloc");
   const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
-  bool exact = tmem_lane(address) == 0 && tmem_column(address) % kGroup == 0 && first + groups <= tmem.owner.size();
+  bool exact =
+      tmem_lane(address) == 0 && tmem_column(address) % kGroup == 0 && first + groups <= tmem.owner.size();
   if (exact) {
     const uint32_t id = tmem.owner[first];
     uint32_t held = 0;
     for (const uint32_t owner : tmem.owner) held += owner == id;
     exact = id != 0 && held == groups && (first == 0 || tmem.owner[first - 1] != id);
   }
-  if (!exact) refuse(fmt::format("dealloc of {} columns at {:#010x}: no allocation has this base and size", columns, address));
+  if (!exact)
+    refuse(fmt::format("dealloc of {} columns at {:#010x}: no allocation has this base and size", columns,
+                       address));
   for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = 0;
-  std::memset(&tmem.words[size_t{first} * kGroup * TensorMemory::kLanes], 0xff, size_t{columns} * TensorMemory::kLanes * 4);
-  ++warp.cta->cluster->epoch;   // an alloc may be waiting
+  std::memset(&tmem.words[size_t{first} * kGroup * TensorMemory::kLanes], 0xff,
+              size_t{columns} * TensorMemory::kLanes * 4);
+  ++warp.cta->cluster->epoch;  // an alloc may be waiting
   return true;
 }
 
@@ -193,7 +226,8 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
       if (warp.mask >> t & 1) row->lane[t] = 0xffffffff;
   ++warp.pending_tmem_loads;
   events.submit(tmem_load_queue(warp.cta->rank, warp.index),
-                fmt::format("tcgen05.ld at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank, warp.index, warp.pc),
+                fmt::format("tcgen05.ld at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
+                            warp.index, warp.pc),
                 [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows)] {
                   load(tmem, access, mask, rows);
                   --warp.pending_tmem_loads;
@@ -214,7 +248,8 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
   store(tmem, access, warp.mask, std::vector<const Row*>(registers.size(), &poison));
   ++warp.pending_tmem_stores;
   events.submit(tmem_store_queue(warp.cta->rank, warp.index),
-                fmt::format("tcgen05.st at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank, warp.index, warp.pc),
+                fmt::format("tcgen05.st at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
+                            warp.index, warp.pc),
                 [&warp, &tmem, access, mask = warp.mask, values = std::move(values)] {
                   std::vector<const Row*> rows;
                   for (const Row& value : values) rows.push_back(&value);

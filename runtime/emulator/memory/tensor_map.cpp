@@ -17,11 +17,11 @@ struct TypeInfo {
   bool is_float, supported;
 };
 constexpr TypeInfo kTypes[] = {
-    {"UINT8", 1, false, true},          {"UINT16", 2, false, true},         {"UINT32", 4, false, true},
-    {"INT32", 4, false, true},          {"UINT64", 8, false, true},         {"INT64", 8, false, true},
-    {"FLOAT16", 2, true, true},         {"FLOAT32", 4, true, true},         {"FLOAT64", 8, true, true},
-    {"BFLOAT16", 2, true, true},        {"FLOAT32_FTZ", 4, true, false},    {"TFLOAT32", 4, true, false},
-    {"TFLOAT32_FTZ", 4, true, false},   {"16U4_ALIGN8B", 0, false, false},  {"16U4_ALIGN16B", 0, false, false},
+    {"UINT8", 1, false, true},          {"UINT16", 2, false, true},        {"UINT32", 4, false, true},
+    {"INT32", 4, false, true},          {"UINT64", 8, false, true},        {"INT64", 8, false, true},
+    {"FLOAT16", 2, true, true},         {"FLOAT32", 4, true, true},        {"FLOAT64", 8, true, true},
+    {"BFLOAT16", 2, true, true},        {"FLOAT32_FTZ", 4, true, false},   {"TFLOAT32", 4, true, false},
+    {"TFLOAT32_FTZ", 4, true, false},   {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
     {"16U6_ALIGN16B", 0, false, false},
 };
 constexpr int kTypeCount = sizeof(kTypes) / sizeof(kTypes[0]);
@@ -35,21 +35,26 @@ std::string check(const TiledTensor& t, int bytes, bool is_float) {
       return fmt::format("globalDim[{}] is {}: 1 to 2^32 elements are allowed", i, t.dims[i]);
   for (uint32_t i = 0; i + 1 < t.rank; ++i)
     if (t.strides[i] % 16 != 0 || t.strides[i] >= 1ull << 40)
-      return fmt::format("globalStrides[{}] is {}: a multiple of 16 bytes below 2^40 is needed", i, t.strides[i]);
+      return fmt::format("globalStrides[{}] is {}: a multiple of 16 bytes below 2^40 is needed", i,
+                         t.strides[i]);
   for (uint32_t i = 0; i < t.rank; ++i)
-    if (t.box[i] == 0 || t.box[i] > 256) return fmt::format("boxDim[{}] is {}: 1 to 256 are allowed", i, t.box[i]);
+    if (t.box[i] == 0 || t.box[i] > 256)
+      return fmt::format("boxDim[{}] is {}: 1 to 256 are allowed", i, t.box[i]);
   for (uint32_t i = 0; i < t.rank; ++i)
     if (t.element_strides[i] == 0 || t.element_strides[i] > 8)
       return fmt::format("elementStrides[{}] is {}: 1 to 8 are allowed", i, t.element_strides[i]);
   if (t.swizzle < 0 || t.swizzle > 6) return fmt::format("swizzle {} does not exist", t.swizzle);
-  if (t.l2_promotion < 0 || t.l2_promotion > 3) return fmt::format("l2Promotion {} does not exist", t.l2_promotion);
+  if (t.l2_promotion < 0 || t.l2_promotion > 3)
+    return fmt::format("l2Promotion {} does not exist", t.l2_promotion);
   if (t.oob_fill < 0 || t.oob_fill > 1) return fmt::format("oobFill {} does not exist", t.oob_fill);
   if (t.oob_fill == 1 && !is_float) return "oobFill NAN_REQUEST_ZERO_FMA needs a floating-point type";
   const uint32_t inner = t.box[0] * static_cast<uint32_t>(bytes);
-  if (inner % 16 != 0) return fmt::format("the inner box extent is {} bytes: a multiple of 16 is needed", inner);
+  if (inner % 16 != 0)
+    return fmt::format("the inner box extent is {} bytes: a multiple of 16 is needed", inner);
   const auto mode = static_cast<Swizzle>(t.swizzle);
   if (mode != Swizzle::None && inner > swizzle_span(mode))
-    return fmt::format("the inner box extent is {} bytes, more than the {} bytes of the swizzle", inner, swizzle_span(mode));
+    return fmt::format("the inner box extent is {} bytes, more than the {} bytes of the swizzle", inner,
+                       swizzle_span(mode));
   return "";
 }
 
@@ -115,21 +120,24 @@ int replace_address(TensorMap* map, uint64_t address, std::string* error) {
 
 TensorMap load_tensor_map(Grid& grid, uint64_t address) {
   if (address % 64 != 0)
-    throw Fault(CUDA_ERROR_MISALIGNED_ADDRESS, fmt::format("the tensor map at {:#x} is not 64-byte aligned", address));
+    throw Fault(CUDA_ERROR_MISALIGNED_ADDRESS,
+                fmt::format("the tensor map at {:#x} is not 64-byte aligned", address));
   TensorMap map;
   if (address >= kParamWindow && address < kParamWindow + kWindowBytes) {
     const uint64_t offset = address - kParamWindow;
     if (offset + sizeof(map) > grid.parameters.size())
-      throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS,
-                  fmt::format("the tensor map at parameter offset {} lies beyond the {} bytes of kernel parameters", offset,
-                              grid.parameters.size()));
+      throw Fault(
+          CUDA_ERROR_ILLEGAL_ADDRESS,
+          fmt::format("the tensor map at parameter offset {} lies beyond the {} bytes of kernel parameters",
+                      offset, grid.parameters.size()));
     std::memcpy(&map, grid.parameters.data() + offset, sizeof(map));
   } else {
     std::memcpy(&map, global_range(grid, address, sizeof(map), false), sizeof(map));
   }
   if (map.magic != TensorMap::kMagic)
     throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION,
-                fmt::format("{:#x} holds no tensor map: encode one with cuTensorMapEncodeTiled and pass it as a __grid_constant__ "
+                fmt::format("{:#x} holds no tensor map: encode one with cuTensorMapEncodeTiled and pass it "
+                            "as a __grid_constant__ "
                             "parameter or in global memory",
                             address));
   return map;

@@ -1,5 +1,5 @@
-// The 128-byte tensor map that TMA instructions read.  CUtensorMap is opaque to programs; this layout is our own and starts with a magic
-// number, so that a map that nobody encoded is recognised.
+// The 128-byte tensor map that TMA instructions read.  CUtensorMap is opaque to programs; this layout is our
+// own and starts with a magic number, so that a map that nobody encoded is recognised.
 #pragma once
 
 #include <array>
@@ -13,16 +13,31 @@ namespace mxfa::emulator {
 
 // The numbers of CUtensorMapDataType.
 enum class TensorType : uint8_t {
-  U8, U16, U32, S32, U64, S64, F16, F32, F64, BF16, F32Ftz, TF32, TF32Ftz, U4Align8, U4Align16, U6Align16
+  U8,
+  U16,
+  U32,
+  S32,
+  U64,
+  S64,
+  F16,
+  F32,
+  F64,
+  BF16,
+  F32Ftz,
+  TF32,
+  TF32Ftz,
+  U4Align8,
+  U4Align16,
+  U6Align16
 };
 
 struct TensorMap {
-  static constexpr uint64_t kMagic = 0x50414d546166786dull;   // "mxfaTMAP" in memory
+  static constexpr uint64_t kMagic = 0x50414d546166786dull;  // "mxfaTMAP" in memory
   uint64_t magic = kMagic;
   uint64_t address = 0;
-  std::array<uint64_t, 5> dims{};        // elements
-  std::array<uint64_t, 4> strides{};     // bytes; of dimensions 1..4
-  std::array<uint16_t, 5> box{};         // elements
+  std::array<uint64_t, 5> dims{};     // elements
+  std::array<uint64_t, 4> strides{};  // bytes; of dimensions 1..4
+  std::array<uint16_t, 5> box{};      // elements
   std::array<uint8_t, 5> element_strides{};
   uint8_t rank = 0;
   TensorType type = TensorType::U8;
@@ -40,15 +55,15 @@ struct TiledTensor {
   int type = 0;
   uint32_t rank = 0;
   uint64_t address = 0;
-  const uint64_t* dims = nullptr;              // [rank]
-  const uint64_t* strides = nullptr;           // [rank - 1], bytes
-  const uint32_t* box = nullptr;               // [rank]
-  const uint32_t* element_strides = nullptr;   // [rank]
+  const uint64_t* dims = nullptr;             // [rank]
+  const uint64_t* strides = nullptr;          // [rank - 1], bytes
+  const uint32_t* box = nullptr;              // [rank]
+  const uint32_t* element_strides = nullptr;  // [rank]
   int interleave = 0, swizzle = 0, l2_promotion = 0, oob_fill = 0;
 };
 
-// Checks what the driver checks (cuda.h, cuTensorMapEncodeTiled).  0 and *map on success, else a CUresult and a sentence: INVALID_VALUE
-// for what the driver refuses, NOT_SUPPORTED for what this emulator lacks.
+// Checks what the driver checks (cuda.h, cuTensorMapEncodeTiled).  0 and *map on success, else a CUresult and
+// a sentence: INVALID_VALUE for what the driver refuses, NOT_SUPPORTED for what this emulator lacks.
 int encode_tiled(const TiledTensor& tensor, TensorMap* map, std::string* error);
 // cuTensorMapReplaceAddress.
 int replace_address(TensorMap* map, uint64_t address, std::string* error);

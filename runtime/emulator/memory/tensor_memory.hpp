@@ -8,9 +8,12 @@ namespace mxfa::emulator {
 
 struct TensorMemory {
   static constexpr uint32_t kLanes = 128, kColumns = 512;
-  // Column-major: word(lane, column) = words[column * 128 + lane]; a 32x32b load of one register is one contiguous row of 32 words.
-  std::vector<uint32_t> words = std::vector<uint32_t>(kLanes * kColumns, 0xffffffffu);   // 0xff.. is NaN in every float format
-  std::vector<uint32_t> owner = std::vector<uint32_t>(kColumns / 32, 0);                 // allocation id per 32 columns, 0 = free
+  // Column-major: word(lane, column) = words[column * 128 + lane]; a 32x32b load of one register is one
+  // contiguous row of 32 words.
+  std::vector<uint32_t> words =
+      std::vector<uint32_t>(kLanes * kColumns, 0xffffffffu);  // 0xff.. is NaN in every float format
+  std::vector<uint32_t> owner =
+      std::vector<uint32_t>(kColumns / 32, 0);  // allocation id per 32 columns, 0 = free
   uint32_t next_id = 1, last_size = 512;
   bool relinquished = false;
   uint32_t& word(uint32_t lane, uint32_t column) { return words[column * kLanes + lane]; }
