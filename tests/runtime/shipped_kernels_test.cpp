@@ -1,0 +1,52 @@
+// Every kernel that ships, in every configuration an operation can ask for, through the real NVRTC.
+#include <nlohmann/json.hpp>
+
+#include "host/error.hpp"
+#include "host/jit.hpp"
+#include "support/catch.hpp"
+
+using namespace mxfa;
+
+namespace {
+
+void compiles_cleanly(const Nvrtc& nvrtc, const char* kernel, const std::string& arch,
+                      const std::vector<ConfigField>& facts) {
+  const KernelConfig config =
+      resolve_kernel_config(mxfa_embedded_kernel_configs, kernel, arch, facts, nullptr);
+  INFO(config.translation_unit());
+  try {
+    const Artefact artefact = compile_kernel(nvrtc, config, mxfa_embedded_device_sources);
+    const auto report = nlohmann::json::parse(artefact.report);
+    INFO(artefact.report);
+    CHECK(report["warnings"].empty());
+    CHECK(report["spill_stores"] == 0);
+    CHECK(report["spill_loads"] == 0);
+    CHECK(artefact.ptx.find(std::string(".entry ") + kernel) != std::string::npos);
+    CHECK(artefact.ptx.find(std::string(kernel) + "_tables") != std::string::npos);
+  } catch (const Error& error) {
+    FAIL_CHECK(error.what());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Every quantizer compiles for every architecture without a warning or a spill", "[kernels]") {
+  const Nvrtc nvrtc;
+  for (const char* arch : {"sm_90a", "sm_100a", "sm_103a"})
+    for (const int head_dim : {64, 96, 128})
+      for (const int layout : {0, 1, 2})
+        for (const int floor : {0, 1})
+          compiles_cleanly(
+              nvrtc, "mxfp8_quantize", arch,
+              {{"head_dim", head_dim, false}, {"layout", layout, false}, {"floor", floor, false}});
+}
+
+TEST_CASE("Every attention kernel compiles for every architecture without a warning or a spill",
+          "[kernels]") {
+  const Nvrtc nvrtc;
+  for (const char* arch : {"sm_100a", "sm_103a"})
+    for (const int head_dim : {64, 128})
+      for (const bool mxfp8 : {false, true})
+        compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
+                         {{"head_dim", head_dim, false}, {"mxfp8", mxfp8, true}});
+}
