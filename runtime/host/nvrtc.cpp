@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "host/error.hpp"
 #include "host/paths.hpp"
@@ -17,15 +18,19 @@ namespace {
 
 std::vector<std::string> candidates() {
   if (const char* given = std::getenv("MXFA_NVRTC"); given && *given) return {given};
-  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12"};
-  std::vector<std::string> folders;
+  std::vector<std::string> homes;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(variable); home && *home)
-      for (const char* lib : {"/lib64", "/lib"}) folders.push_back(home + std::string(lib));
-  folders.insert(folders.end(),
-                 {"/usr/local/cuda/lib64", "/usr/local/cuda/lib", own_directory() + "/../../.deps/cuda/lib"});
-  for (const std::string& folder : folders)
-    for (const char* file : {"/libnvrtc.so.13", "/libnvrtc.so.12"}) names.push_back(folder + file);
+    if (const char* home = std::getenv(variable); home && *home) homes.push_back(home);
+  homes.push_back("/usr/local/cuda");
+  // A build folder inside the project: the toolkit that tools/setup.sh chose or fetched.
+  const std::string project = own_directory() + "/../../.deps";
+  std::string chosen;
+  if (std::getline(std::ifstream(project + "/cuda_root"), chosen)) homes.push_back(chosen);
+  homes.push_back(project + "/cuda");
+  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12"};
+  for (const std::string& home : homes)
+    for (const char* lib : {"/lib64/libnvrtc.so.", "/lib/libnvrtc.so."})
+      for (const char* major : {"13", "12"}) names.push_back(home + lib + major);
   return names;
 }
 

@@ -1,0 +1,98 @@
+// Contexts on the CPU driver: what is fixed once a process, what a forked child is told.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "mxfa/mxfa.hpp"
+#include "runtime/temporary.hpp"
+#include "support/catch.hpp"
+
+using namespace mxfa;
+using namespace mxfa::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+// Where this build's CPU driver is, whatever the caller's environment says.
+const char* emulator_library() { return MXFA_EMULATOR_LIBRARY; }
+
+constexpr int32_t kOffsets[] = {0, 130, 130};
+
+mxfa_quantize_desc quantize_desc() {
+  mxfa_quantize_desc desc{};
+  desc.size = sizeof desc;
+  desc.head_dim = 64, desc.heads = 2, desc.batch = 2;
+  desc.offsets = kOffsets;
+  desc.layout = MXFA_QUANTIZE_SQUARE;
+  return desc;
+}
+
+}  // namespace
+
+TEST_CASE("A context plans on the CPU driver and finds its kernel again", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
+  const TemporaryFolder folder;
+  std::string key;
+  for (const char* state : {"cold", "memory"}) {
+    const Context context("emulator:b200", folder.path().c_str());
+    const std::string description = context.quantize(quantize_desc()).describe();
+    CHECK_THAT(description, Contains("\"arch\": \"sm_100a\"") && Contains("\"image\": \"ptx\""));
+    CHECK_THAT(description, Contains(std::string("\"state\": \"") + state + "\""));
+    CHECK_THAT(description, Contains("\"grid\": [\n    4,"));  // 2 tiles of 128 tokens, 2 heads
+  }
+  CHECK(files_in(folder.path(), ".mxfa") == 1);
+}
+
+TEST_CASE("A process has one model of the CPU driver", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
+  const Context b200("emulator:b200");
+  CHECK_NOTHROW(Context("emulator:b200"));
+  CHECK_NOTHROW(Context("emulator"));
+  CHECK_THROWS_WITH(Context("emulator:h200"), Contains("emulator:h200") && Contains("\"b200\""));
+}
+
+TEST_CASE("Failing to create leaves a context that says why", "[context]") {
+  mxfa_context_options options{};
+  options.size = sizeof options;
+  options.device = "emulator:b300";
+  mxfa_context* context = nullptr;
+  CHECK(mxfa_create(&options, &context) == MXFA_ERROR_INVALID);
+  REQUIRE(context);
+  CHECK_THAT(mxfa_error(context), Contains("emulator:b300"));
+  mxfa_plan* plan = nullptr;
+  const mxfa_quantize_desc desc = quantize_desc();
+  CHECK(mxfa_plan_quantize(context, &desc, &plan) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context), Contains("not created"));
+  mxfa_destroy(context);
+}
+
+TEST_CASE("A forked child can neither use nor make a context, and is told so at once", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
+  const Context context("emulator:b200");
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a hang is a failure
+    const auto names_fork = [](auto&& body) {
+      try {
+        body();
+      } catch (const Error& error) {
+        return std::string(error.what()).find("fork") != std::string::npos;
+      }
+      return false;
+    };
+    const bool use = names_fork([&] { context.quantize(quantize_desc()); });
+    const bool make = names_fork([] { Context another("emulator:b200"); });
+    _exit(use && make ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("A context made in one thread works in another", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
+  const TemporaryFolder folder;
+  const Context context("emulator:b200", folder.path().c_str());
+  std::thread([&] { CHECK_NOTHROW(context.quantize(quantize_desc())); }).join();
+}
