@@ -68,7 +68,9 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
 bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group);  // blocks (pair)
 void tcgen05_relinquish(Warp& warp, int cta_group);
 enum class TmemShape { S32x32b, S16x64b, S16x128b, S16x256b, S16x32bx2 };
-// registers[r] is the row of register r; a load writes active rows of it no later than wait::ld.
+// registers[r] is the row of register r; a load writes active rows of it no later than wait::ld.  Under the
+// lazy and random schedules that is after the instruction: until the wait the rows must belong to no other
+// register.  Source rows of a store are read at issue.
 void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset,
                 std::span<Row* const> registers);
 void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t address, int32_t half_offset,
@@ -95,9 +97,9 @@ void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uin
 void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint16_t> multicast,
                     int cta_group);
 
-// ---- end of a CTA
-// ------------------------------------------------------------------------------------------ Work still in
-// flight or tensor memory still allocated when the last warp exits: a sentence per finding, empty if clean.
+// ---- end of a CTA --------------------------------------------------------------------------------------
+// Work still in flight or tensor memory still allocated when the last warp exits: a sentence per finding,
+// empty if clean.
 std::vector<std::string> engines_at_exit(Cta& cta);
 
 }  // namespace mxfa::emulator

@@ -282,7 +282,10 @@ void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
   events.submit(
       queue,
       fmt::format("tcgen05.mma {}x{}x{} into {:#010x} by {}", i.m, i.n, i.k, mma.d, issuer(warp, lane)),
-      [&cta, op] { perform(cta, op); });
+      [&cta, op] {
+        check_tmem(cta, op);  // the columns may have been given back meanwhile
+        perform(cta, op);
+      });
 }
 
 void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor,
