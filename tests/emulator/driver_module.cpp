@@ -88,7 +88,7 @@ TEST_CASE("a module has its kernels and variables and nothing else", "[driver]")
   uint64_t wide = 0;
   REQUIRE(cu.cuMemcpyDtoH_v2(&wide, address, 8) == CUDA_SUCCESS);
   CHECK(wide == 77);
-  CHECK(cu.cuModuleGetGlobal_v2(&address, &bytes, module.handle(), "first") == CUDA_ERROR_NOT_FOUND);
+  CHECK(cu.cuModuleGetGlobal_v2(&address, &bytes, module.handle(), "chair") == CUDA_ERROR_NOT_FOUND);
   CHECK(cu.cuModuleGetGlobal_v2(nullptr, nullptr, module.handle(), "table") == CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -11,7 +11,6 @@ namespace {
 
 // Room for red zones and module variables beside the memory that programs may allocate.
 constexpr uint64_t kArenaSlack = 64ull << 30;
-constexpr int kDriverVersion = 13000;   // the interface of CUDA 13.0
 
 void initialize() {
   Driver& state = driver();

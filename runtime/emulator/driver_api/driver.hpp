@@ -33,6 +33,8 @@ template <class... Arguments>
   throw Refusal{code, fmt::format(format, std::forward<Arguments>(arguments)...)};
 }
 
+inline constexpr int kDriverVersion = 13000;   // the interface of CUDA 13.0
+
 struct Context;
 
 // A CUmodule; also what a CUlibrary holds.  CUfunction and CUkernel are both a Function, as programs cast one to the other.

@@ -67,7 +67,8 @@ void parameter_info(const Function& function, size_t index, size_t* offset, size
   if (size) *size = parameters[index].size;
 }
 
-int dynamic_shared_limit(const Function& function) {
+// What occupancy is computed for: a MAX_DYNAMIC_SHARED_SIZE_BYTES below 48 KiB limits launches, but not this question (seen on an H200).
+static int occupancy_shared_limit(const Function& function) {
   const int plain = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
   return std::max(function.max_dynamic_shared, plain - static_cast<int>(function.kernel->static_shared));
 }
@@ -77,7 +78,7 @@ int dynamic_shared_limit(const Function& function) {
 int blocks_per_sm(const Function& function, int threads, size_t dynamic_shared) {
   const DeviceModel& model = driver().device.model;
   const KernelInfo& kernel = *function.kernel;
-  if (threads > static_cast<int>(kernel.max_threads) || dynamic_shared > static_cast<size_t>(dynamic_shared_limit(function))) return 0;
+  if (threads > static_cast<int>(kernel.max_threads) || dynamic_shared > static_cast<size_t>(occupancy_shared_limit(function))) return 0;
   const int warps = (threads + 31) / 32;
   const int shared = round_up(static_cast<int>(kernel.static_shared + dynamic_shared), 128) + static_cast<int>(model.shared_reserved);
   int blocks = std::min(device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / (warps * 32),

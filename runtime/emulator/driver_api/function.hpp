@@ -9,9 +9,6 @@ int function_attribute(const Function& function, CUfunction_attribute attribute)
 void set_function_attribute(Function& function, CUfunction_attribute attribute, int value);
 void parameter_info(const Function& function, size_t index, size_t* offset, size_t* size);
 
-// Dynamic shared memory a launch may ask for.  A MAX_DYNAMIC_SHARED_SIZE_BYTES below the 48 KiB that every kernel may have takes nothing away.
-int dynamic_shared_limit(const Function& function);
-
 // CTAs of `threads` threads and this much dynamic shared memory that one SM holds; 0 when not even one fits.
 int blocks_per_sm(const Function& function, int threads, size_t dynamic_shared);
 

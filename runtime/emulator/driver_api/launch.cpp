@@ -114,12 +114,11 @@ void check_shape(const Function& function, const Dim3& grid, const Dim3& block, 
     refuse(CUDA_ERROR_INVALID_VALUE, "block {} has {} threads; the .maxntid of {} allows {}", text_of(block), threads, kernel.name,
            kernel.max_threads);
   }
-  const int allowed = dynamic_shared_limit(function);
-  if (dynamic_shared > static_cast<uint32_t>(allowed)) {
+  if (dynamic_shared > static_cast<uint32_t>(function.max_dynamic_shared)) {
     refuse(CUDA_ERROR_INVALID_VALUE,
            "{} bytes of dynamic shared memory for {}; it may have {} (set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; {} less {} "
            "static bytes are possible)",
-           dynamic_shared, kernel.name, allowed, model.shared_per_block_optin, kernel.static_shared);
+           dynamic_shared, kernel.name, function.max_dynamic_shared, model.shared_per_block_optin, kernel.static_shared);
   }
 }
 
