@@ -49,8 +49,7 @@ struct AttentionForwardParams {
   float scale_log2;
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
-  uint64_t
-      counters;  // device, int32[2], zero before the launch and after it: next tile, CTAs that have finished
+  uint64_t counters;  // device, int32[2], zero before and after a launch: next tile, CTAs that have finished
 };
 
 template <class Config>
@@ -98,6 +97,34 @@ struct AttentionFwdSm90 {
   static constexpr int kEmptyCount = 4 * kConsumers;
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
   static constexpr float kRescaleThreshold = 8.0f;  // log2: p stays <= 256, far inside bf16 and FP32 sums
+
+  static constexpr KernelTables tables() {
+    constexpr uint32_t never = kNeverWaits;
+    // The loader is one thread of a warpgroup: setmaxnreg frees the registers of whole warpgroups.  O leaves
+    // through its Q; K and V alternate in one ring.
+    return {
+        .magic = kTablesMagic,
+        .params_bytes = sizeof(AttentionForwardParams),
+        .threads = kThreads,
+        .shared_bytes = kAllocatedBytes,
+        .tmem_columns = 0,
+        .tile_rows = kTileM,
+        .role_count = 2,
+        .smem_count = 4,
+        .tmem_count = 0,
+        .barrier_count = 4,
+        .roles = {{"load", 0, 4, Config::producer_registers},
+                  {"consumer", 4, 4 * kConsumers, Config::consumer_registers}},
+        .smem = {{"q", kQOffset, kQBytes, kQStages, 1024},
+                 {"kv", kKvOffset, kKvBytes, kStages, 1024},
+                 {"barriers", kBarrierOffset, kTileOffset - kBarrierOffset, 1, 8},
+                 {"tile", kTileOffset, kTileBytes, kQStages, 16}},
+        .tmem = {},
+        .barriers = {{"q_full", kQFull, kQStages, 1, kQBytes, "load", "consumer", never, 0},
+                     {"q_empty", kQEmpty, kQStages, kConsumers, 0, "consumer warpgroup", "load", never, 1},
+                     {"kv_full", kKvFull, kStages, 1, kKvBytes, "load", "consumer", never, 0},
+                     {"kv_empty", kKvEmpty, kStages, kEmptyCount, 0, "consumer warp", "load", never, 1}}};
+  }
 
   // What the consumers must know of a tile.  The loader works it out and leaves it beside the Q buffer, so
   // that no consumer spends registers or a trip to global memory on it.
@@ -205,21 +232,7 @@ struct AttentionFwdSm90 {
 
   // ---- consumer: one warpgroup, 64 rows -------------------------------------------------------------------
   // Accumulator layout (PTX ISA, wgmma D fragment): register i of a thread is row 16 w + l/4 + 8 ((i>>1)&1),
-  // column 8 (i>>2) + 2 (l%4) + (i&1). 2^x on the FMA pipe: x = floor(x) + f, a degree-3 minimax polynomial
-  // of 2^f (relative error 8.8e-5, below half an ulp of bf16), the integer part added to the exponent
-  // (FlashAttention-4's software exponential; coefficients: attention-forward digest 3.4).
-  MXFA_DEVICE static float exp2_fma(float x) {
-    constexpr float kMagic =
-        12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
-    x = max_f32(x, -127.0f);
-    float r = add_rm_ftz_f32(x, kMagic);
-    float f = x - (r - kMagic);
-    float y = fma_rn_ftz_f32(fma_rn_ftz_f32(fma_rn_ftz_f32(0.077119089663028717f, f, 0.227564394474029541f),
-                                            f, 0.695146143436431885f),
-                             f, 1.0f);
-    return bits_float((float_bits(r) << 23) + float_bits(y));
-  }
-
+  // column 8 (i>>2) + 2 (l%4) + (i&1).
   struct Consumer {
     const AttentionForwardParams& p;
     uint32_t smem;
@@ -291,7 +304,7 @@ struct AttentionFwdSm90 {
     // s becomes p = 2^(s c - m c); row_max, row_sum, alpha are updated.  The reference point m moves only
     // when the maximum grew by more than the threshold: any m is exact because O and row_sum share it
     // (attention-forward digest of FA4's conditional rescale).
-    template <bool kFirst, bool kEmulate>
+    template <bool kFirst>
     MXFA_DEVICE void softmax() {
       float c = p.scale_log2;
 #pragma unroll
@@ -320,15 +333,8 @@ struct AttentionFwdSm90 {
         for (int i = 0; i < kTileN / 8; ++i) {
           float& x0 = s[4 * i + 2 * half];
           float& x1 = s[4 * i + 2 * half + 1];
-          x0 = fma_rn_ftz_f32(x0, c, reference);
-          x1 = fma_rn_ftz_f32(x1, c, reference);
-          if (kEmulate && i % 8 < Config::exp2_fma_eighths) {
-            x0 = exp2_fma(x0);
-            x1 = exp2_fma(x1);
-          } else {
-            x0 = ex2_approx_ftz(x0);
-            x1 = ex2_approx_ftz(x1);
-          }
+          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
+          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
           sum0 += x0;
           sum1 += x1;
         }
@@ -365,7 +371,7 @@ struct AttentionFwdSm90 {
       wgmma_pin(s);
       release_kv(k_state);
       if (kMask) mask(t, n);
-      softmax<false, !kMask>();  // masked scores need the exact zero of ex2(-inf)
+      softmax<false>();
       wgmma_wait<0>();
       wgmma_pin(o);
       release_kv(v_state);
@@ -476,7 +482,7 @@ struct AttentionFwdSm90 {
       kv_state.advance();
       if (n != t.n_max - 1) skip_kv();  // V of the block above
       mask(t, n);
-      softmax<true, false>();
+      softmax<true>();
       convert_p();
       release_q(released);
       // Blocks [full_low, full_high) need no mask.
@@ -565,6 +571,9 @@ struct AttentionFwdSm90 {
 
 }  // namespace mxfa
 
+MXFA_PUBLISH_TABLES(attention_fwd_sm90, mxfa::AttentionFwdSm90<Config>::tables());
+
+// One CTA an SM (shared memory sees to that anyway): without the 1, ptxas drops setmaxnreg.
 extern "C" __global__ void __launch_bounds__(mxfa::AttentionFwdSm90<Config>::kThreads, 1)
     attention_fwd_sm90(const __grid_constant__ mxfa::AttentionForwardParams p) {
   mxfa::AttentionFwdSm90<Config>::run(p);
