@@ -114,21 +114,3 @@ TEST_CASE("cfg-env-typo: each unusable variable costs one warning that names it 
   CHECK(lines_with("MXFA_VERBOSE=verry: need 0 or 1; using 0") == 1);
   CHECK(lines_with("MXFA_CACHEDIR is not one of mxfa's and is ignored; did you mean MXFA_CACHE_DIR?") == 1);
 }
-
-TEST_CASE("every case of the C interface is covered by a test of the runtime") {
-  for (const json& one : load_cases()) {
-    if (one["input"]["op"] == "cli_run") continue;
-    const std::string id = one["id"];
-    CAPTURE(id);
-    bool found = false;
-    for (const char* room : {"/tests/runtime", "/tests/kernels"}) {
-      for (const auto& entry : std::filesystem::directory_iterator(std::string(MXFA_SOURCE_DIR) + room)) {
-        std::ifstream file(entry.path());
-        std::stringstream text;
-        text << file.rdbuf();
-        found = found || text.str().find(id) != std::string::npos;
-      }
-    }
-    CHECK(found);
-  }
-}
