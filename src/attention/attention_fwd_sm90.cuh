@@ -96,6 +96,8 @@ struct AttentionFwdSm90 {
   // wgmma.
   static constexpr int kEmptyCount = 4 * kConsumers;
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
+  static constexpr float kSumLimit =
+      4096.0f;  // of a thread's p in a block: they are <= 1 each until the maximum grows
   static constexpr float kRescaleThreshold = 8.0f;  // log2: p stays <= 256, far inside bf16 and FP32 sums
 
   static constexpr KernelTables tables() {
@@ -341,6 +343,63 @@ struct AttentionFwdSm90 {
         row_sum[half] = kFirst ? sum0 + sum1 : fma_rn_ftz_f32(row_sum[half], alpha[half], sum0 + sum1);
       }
     }
+    // p against the reference point in hand, without looking for the maximum first: that takes the maximum,
+    // its shuffles and their latency off the path between Q K^T and the exponentials.  False if a row of the
+    // warp has outgrown its reference point (sums far above a block's worth of p <= 1; NaN and infinities
+    // too) or has none yet; S is then overwritten all the same and must be computed again.
+    MXFA_DEVICE bool softmax_without_maximum() {
+      float sums[2];
+      bool fits = true;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float c = p.scale_log2, reference = -row_max[half] * c, sum0 = 0.0f, sum1 = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kTileN / 8; ++i) {
+          float& x0 = s[4 * i + 2 * half];
+          float& x1 = s[4 * i + 2 * half + 1];
+          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
+          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
+          sum0 += x0;
+          sum1 += x1;
+        }
+        sums[half] = sum0 + sum1;
+        fits = fits && sums[half] < kSumLimit && row_max[half] != kMinusInfinity;
+        alpha[half] = 1.0f;
+      }
+      if (!vote_all(fits)) return false;
+      row_sum[0] += sums[0];
+      row_sum[1] += sums[1];
+      return true;
+    }
+
+    // S(n) once more, by this warp alone: the warp-level MMA has the accumulator layout of a wgmma, and the
+    // other warps need not take part.
+    MXFA_DEVICE void recompute_scores(uint32_t q, uint32_t k) {
+#pragma unroll
+      for (int i = 0; i < kTileN / 2; ++i) s[i] = 0.0f;
+      // Lane l names row l%8 of matrix l/8.  A: rows 0-7 | 8-15, then the other 8 channels; B: 8 keys,
+      // channels 0-7 | 8-15, then 8 more keys.
+      const int q_row = 16 * warp + lane % 16, key = lane % 8 + 8 * (lane / 16);
+      const uint32_t q_address = q + q_row * 128, k_address = k + key * 128;
+      const int q_half = lane / 16, k_half = (lane / 8) % 2, row = lane % 8;
+#pragma unroll 1  // a rare path: small, and without registers of its own
+      for (int step = 0; step < kD / 16; ++step) {
+        const int chunk =
+            2 *
+            (step % 4);  // 16-byte chunk of a 128-byte panel row; the swizzle is an exclusive or with the row
+        uint32_t a[4], b[4];
+        ldmatrix_x4(q_address + (step / 4) * kQPanel + (((chunk + q_half) ^ row) << 4), a);
+        const uint32_t k_chunk = k_address + (step / 4) * kKvPanel + (((chunk + k_half) ^ row) << 4);
+#pragma unroll
+        for (int pair = 0; pair < kTileN / 16; ++pair) {
+          ldmatrix_x4(k_chunk + pair * (16 * 128), b);
+          float* d = s + 8 * pair;
+          mma_m16n8k16_bf16(d[0], d[1], d[2], d[3], a, b[0], b[1]);
+          mma_m16n8k16_bf16(d[4], d[5], d[6], d[7], a, b[2], b[3]);
+        }
+      }
+    }
+
     MXFA_DEVICE void convert_p() {
       // Columns 16 s .. 16 s + 15 of D are exactly the A fragment of k-step s.
 #pragma unroll
@@ -369,9 +428,14 @@ struct AttentionFwdSm90 {
       issue_pv(slot(v_state), accumulate);
       wgmma_wait<1>();
       wgmma_pin(s);
+      if (kMask) {
+        mask(t, n);
+        softmax<false>();
+      } else if (!softmax_without_maximum()) {
+        recompute_scores(q, slot(k_state));
+        softmax<false>();
+      }
       release_kv(k_state);
-      if (kMask) mask(t, n);
-      softmax<false>();
       wgmma_wait<0>();
       wgmma_pin(o);
       release_kv(v_state);
