@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,8 +95,8 @@ std::vector<CacheDirectory> cache_directories(const char* option) {
 }
 
 Cache::Cache(std::vector<CacheDirectory> directories, CacheFileCalls calls,
-             std::function<void(const std::string&)> warn)
-    : directories_(std::move(directories)), calls_(calls), warn_(std::move(warn)) {
+             std::function<void(const std::string&)> warn, uint64_t limit_bytes)
+    : directories_(std::move(directories)), calls_(calls), warn_(std::move(warn)), limit_bytes_(limit_bytes) {
   if (!warn_)
     warn_ = [](const std::string& text) { std::fprintf(stderr, "mxfa: warning: %s\n", text.c_str()); };
 }
@@ -144,7 +145,10 @@ std::shared_ptr<const Artefact> Cache::insert(const std::string& key, Artefact a
   while (current_ < directories_.size()) {
     const CacheDirectory& directory = directories_[current_];
     const std::string reason = write(directory, key, *shared);
-    if (reason.empty()) break;
+    if (reason.empty()) {
+      trim(directory, key);
+      break;
+    }
     if (!trouble.empty()) trouble += "; ";
     trouble += fmt::format("{} ({}): {}", directory.path, directory.setting, reason);
     ++current_;
@@ -189,6 +193,36 @@ std::string Cache::write(const CacheDirectory& directory, const std::string& key
     unlink(temporary.c_str());
   }
   return reason;
+}
+
+void Cache::trim(const CacheDirectory& directory, const std::string& newest_key) const {
+  struct File {
+    fs::file_time_type time;
+    fs::path path;
+    uint64_t bytes;
+  };
+  std::vector<File> entries;
+  std::vector<fs::path> leftovers;
+  uint64_t total = 0;
+  const auto an_hour_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  for (auto item = fs::directory_iterator(directory.path, error); item != fs::directory_iterator();
+       item.increment(error)) {
+    const std::string name = item->path().filename().string();
+    std::error_code gone;  // another process may remove it meanwhile
+    const File file{item->last_write_time(gone), item->path(), item->file_size(gone)};
+    if (gone) continue;
+    if (ends_with(name, kTemporarySuffix) && file.time < an_hour_ago) leftovers.push_back(file.path);
+    if (!ends_with(name, kSuffix)) continue;
+    total += file.bytes;
+    if (name != newest_key + kSuffix) entries.push_back(file);
+  }
+  for (const fs::path& path : leftovers) fs::remove(path, error);
+  std::sort(entries.begin(), entries.end(), [](const File& a, const File& b) { return a.time < b.time; });
+  for (const File& file : entries) {
+    if (total <= limit_bytes_) break;
+    if (fs::remove(file.path, error)) total -= file.bytes;
+  }
 }
 
 CacheListing Cache::list() const {

@@ -5,6 +5,9 @@
 // {PTX, cubin, report}.  It is written to a private temporary name, flushed, and renamed; whoever renames
 // last wins and all wrote the same.  It is verified whole before it is used; a damaged one costs one warning
 // and a rebuild.  No lock files: nothing to be left behind by a killed process.
+//
+// Writing an entry also keeps the folder in bounds: above kCacheLimitBytes the oldest entries go, and
+// temporary files older than an hour, which only killed processes leave.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +27,8 @@ struct Artefact {
   std::string ptx, cubin;
   std::string report;  // JSON text: kernel, arch, options, registers, spills, warnings, compile_ms
 };
+
+inline constexpr uint64_t kCacheLimitBytes = uint64_t{1} << 30;  // some 2000 kernels
 
 // The system calls whose failure the cache must survive; tests replace them.
 struct CacheFileCalls {
@@ -57,7 +62,7 @@ struct CacheListing {
 class Cache {
  public:
   explicit Cache(std::vector<CacheDirectory> directories, CacheFileCalls calls = system_file_calls(),
-                 std::function<void(const std::string&)> warn = {});
+                 std::function<void(const std::string&)> warn = {}, uint64_t limit_bytes = kCacheLimitBytes);
 
   enum class Source { kMemory, kDisk };
   struct Hit {
@@ -83,11 +88,14 @@ class Cache {
   std::string write(const CacheDirectory& directory, const std::string& key,
                     const Artefact& artefact);  // "" or the reason it failed
 
+  void trim(const CacheDirectory& directory, const std::string& newest_key) const;
+
   mutable std::mutex mutex_;
   std::vector<CacheDirectory> directories_;
   size_t current_ = 0;  // directories_[current_] is in use; directories_.size(): memory only
   CacheFileCalls calls_;
   std::function<void(const std::string&)> warn_;
+  uint64_t limit_bytes_;
   std::map<std::string, std::shared_ptr<const Artefact>> memory_;
 };
 

@@ -1,7 +1,9 @@
 // SHA-256, straight from FIPS 180-4: sections 4.1.2 (functions), 5.1.1 (padding), 6.2.2 (one block).
 #include "host/sha256.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace mxfa {
 namespace {
@@ -43,8 +45,16 @@ void Sha256::compress(const uint8_t* block) {
 
 void Sha256::update(std::string_view bytes) {
   total_ += bytes.size();
-  for (const char byte : bytes) {
-    block_[filled_++] = static_cast<uint8_t>(byte);
+  while (!bytes.empty()) {
+    if (filled_ == 0 && bytes.size() >= block_.size()) {
+      compress(reinterpret_cast<const uint8_t*>(bytes.data()));
+      bytes.remove_prefix(block_.size());
+      continue;
+    }
+    const size_t taken = std::min(block_.size() - filled_, bytes.size());
+    std::memcpy(block_.data() + filled_, bytes.data(), taken);
+    bytes.remove_prefix(taken);
+    filled_ += taken;
     if (filled_ == block_.size()) compress(block_.data()), filled_ = 0;
   }
 }

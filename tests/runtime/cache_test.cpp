@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <vector>
 
 #include "runtime/temporary.hpp"
@@ -193,6 +194,28 @@ TEST_CASE("List finds damage, clear removes entries and leftovers of killed proc
   CHECK(cache.cache.clear() == 3);
   CHECK(files_in(folder.path(), "") == 1);
   CHECK_FALSE(cache.cache.find(kKey));
+}
+
+TEST_CASE("Writing removes the oldest entries above the limit and leftovers of an hour ago", "[cache]") {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const uint64_t entry_bytes = encode_entry(kKey, artefact()).size();
+  Cache cache({{folder.path(), "MXFA_CACHE_DIR", true, false}}, system_file_calls(), {}, 3 * entry_bytes);
+  const auto key = [](char letter) { return std::string(64, letter); };
+  const auto now = fs::file_time_type::clock::now();
+  for (const char letter : {'2', '0', '1'}) {
+    cache.insert(key(letter), artefact());
+    fs::last_write_time(entry_path(folder, key(letter)), now - std::chrono::hours(10 - (letter - '0')));
+  }
+  write_bytes(folder.path() + "/.old.tmp", "half");
+  write_bytes(folder.path() + "/.new.tmp", "half");
+  fs::last_write_time(folder.path() + "/.old.tmp", now - std::chrono::hours(2));
+  cache.insert(key('3'), artefact());
+  CHECK_FALSE(fs::exists(entry_path(folder, key('0'))));
+  CHECK(files_in(folder.path(), ".mxfa") == 3);
+  CHECK_FALSE(fs::exists(folder.path() + "/.old.tmp"));
+  CHECK(fs::exists(folder.path() + "/.new.tmp"));  // may be another process at work
+  CHECK(cache.find(key('0'))->source == Cache::Source::kMemory);
 }
 
 TEST_CASE("The folder is the option, then the variable, then XDG, HOME and a private temporary one",
