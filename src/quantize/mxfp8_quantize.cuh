@@ -279,7 +279,14 @@ struct Mxfp8Quantize {
       if (threadIdx.x < 64) {
         const bool tokens = threadIdx.x >= 32;
         uint8_t* atom = pointer<uint8_t>(tokens ? params.scales_tokens : params.scales_d) + slot;
-        ptx::st_global_v4(atom + group, ptx::ld_shared_v4(scales + (tokens ? 16 : 0)));
+        ptx::U32x4 bytes = ptx::ld_shared_v4(scales + (tokens ? 16 : 0));
+        if (!tokens) {
+          // Word q is row 32 q + lane: the rows of a square that the sequence does not have are padding.
+          const int32_t row = static_cast<int32_t>(threadIdx.x);
+          bytes = {row < source.rows ? bytes.x : 0, row + 32 < source.rows ? bytes.y : 0,
+                   row + 64 < source.rows ? bytes.z : 0, row + 96 < source.rows ? bytes.w : 0};
+        }
+        ptx::st_global_v4(atom + group, bytes);
       }
     } else if (threadIdx.x < 32) {
       uint8_t* atom =
