@@ -10,8 +10,9 @@
 namespace mxfa::test {
 
 Device& Device::instance() {
-  static Device device;
-  return device;
+  // Never destroyed: a driver library may already be shut down when static objects are.
+  static Device* device = new Device;
+  return *device;
 }
 
 Device::Device() {
@@ -32,7 +33,8 @@ void Device::synchronize() const { driver_.check(driver_.cuStreamSynchronize(str
 
 Buffer::Buffer(size_t bytes, uint8_t fill) : bytes_(bytes) {
   const Driver& driver = Device::instance().driver();
-  driver.check(driver.cuMemAlloc_v2(&address_, bytes + 2 * kGuard), "cuMemAlloc");
+  driver.check(driver.cuMemAlloc_v2(&allocation_, bytes + 3 * kGuard), "cuMemAlloc");
+  address_ = (allocation_ + kGuard - 1) / kGuard * kGuard;
   driver.check(driver.cuMemsetD8_v2(address_, kGuardByte, bytes + 2 * kGuard), "cuMemsetD8");
   if (bytes > 0 && fill != kGuardByte)
     driver.check(driver.cuMemsetD8_v2(address_ + kGuard, fill, bytes), "cuMemsetD8");
@@ -40,7 +42,7 @@ Buffer::Buffer(size_t bytes, uint8_t fill) : bytes_(bytes) {
 
 Buffer::~Buffer() {
   CHECK(guards_intact());
-  Device::instance().driver().cuMemFree_v2(address_);
+  Device::instance().driver().cuMemFree_v2(allocation_);
 }
 
 void Buffer::write(size_t first_byte, const void* source, size_t bytes) {

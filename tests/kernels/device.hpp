@@ -58,12 +58,12 @@ class Buffer {
   bool guards_intact() const;
 
  private:
-  static constexpr size_t kGuard = 1024;  // keeps the alignment of the allocation for what lies between
+  static constexpr size_t kGuard = 1024;  // also the alignment; scale tensors need 512, cuMemAlloc gives 256
   static constexpr uint8_t kGuardByte = 0xff;
   void write(size_t first_byte, const void* source, size_t bytes);
   void read(ptrdiff_t first_byte, void* target, size_t bytes) const;
 
-  CUdeviceptr address_ = 0;
+  CUdeviceptr allocation_ = 0, address_ = 0;  // address_: of the first guard
   size_t bytes_;
 };
 
