@@ -24,12 +24,22 @@ struct Wait {
 // Lanes of a warp that share a pc.
 struct Fragment {
   uint32_t pc = 0;
-  uint32_t mask = 0;
-  Wait wait;
-  uint64_t blocked_epoch = 0;
-  // further members (convergence tokens, call stack) belong to core/
-  std::vector<uint32_t> tokens;
-  std::vector<uint32_t> calls;
+  uint32_t mask = 0;                  // 0: the slot is free
+  Wait wait;                          // kind None: it can run
+  uint64_t blocked_epoch = 0;         // Cluster::epoch at the last failed attempt
+  uint64_t generation = 0;            // of the barrier waited for
+  bool give_up = false;               // the next failed try_wait reports false instead of waiting on (its time limit has passed)
+  bool released = false;              // a rendezvous of fragments (bar.warp.sync) is complete
+  uint32_t token = ~0u;               // innermost convergence token
+  std::vector<uint32_t> calls;        // return addresses
+};
+
+// Lanes that diverged at a branch meet again at its immediate post-dominator.  A fragment that reaches `pc` waits there until every lane
+// of `expected` has arrived or exited.
+struct ConvergenceToken {
+  uint32_t pc = 0, expected = 0, arrived = 0, parent = ~0u;
+  bool used = false;
+  std::vector<uint32_t> calls;        // call stack of the branch: the same pc in another invocation is another place
 };
 
 // One launch.
@@ -37,6 +47,11 @@ struct Grid {
   Arena* arena = nullptr;
   const DeviceModel* device = nullptr;
   const Kernel* kernel = nullptr;
+  Dim3 size, block, cluster;          // in CTAs, threads, CTAs
+  uint32_t dynamic_shared = 0;
+  bool explicit_cluster = false;
+  uint64_t clock = 0;                 // warp instructions executed: what %clock and %globaltimer count
+  std::string printf_output;          // flushed at the end of the launch
   Schedule schedule;
   std::mt19937_64 random;
   Counters counters;
@@ -54,6 +69,12 @@ struct Warp {
   Row* rows = nullptr;                // register file, owned by the CTA
   uint32_t* predicates = nullptr;     // one bit per lane
   std::vector<Fragment> fragments;
+  std::vector<ConvergenceToken> tokens;
+  uint8_t* local = nullptr;           // local memory of lane 0, owned by the CTA
+  uint32_t local_bytes = 0;           // per lane
+  uint32_t cluster_arrived = 0;       // lanes that arrived at the cluster barrier in its current phase
+  uint32_t cluster_pending = 0;       // lanes that arrived and have not waited yet
+  uint64_t cluster_generation = 0;    // phase of the last arrival
 
   // Tensor-memory loads and stores that are issued but not performed (lazy and random schedules).
   uint32_t pending_tmem_loads = 0, pending_tmem_stores = 0;
@@ -65,9 +86,13 @@ struct Warp {
 };
 
 struct NamedBarrier {
-  uint32_t expected = 0;      // threads, fixed by the first arrival of a generation
+  uint32_t expected = 0;      // threads, fixed by the first arrival of a generation; 0: all threads of the CTA that have not exited
   uint32_t arrived = 0;       // threads
   uint64_t generation = 0;
+  bool open = false;          // somebody has arrived in this generation
+  uint32_t popc = 0, all = 0, any = 0;             // bar.red of this generation
+  uint32_t last_popc = 0, last_all = 0, last_any = 0;   // and of the one before
+  std::vector<uint32_t> lanes;         // per warp: lanes that arrived
   std::vector<std::string> arrivals;   // for reports
 };
 
@@ -85,6 +110,9 @@ struct Cta {
   std::vector<Warp> warps;
   std::vector<Row> register_file;
   std::vector<uint32_t> predicate_file;
+  std::vector<uint8_t> local_memory;
+  uint32_t index = 0;                      // linear index in the grid
+  bool finished = false;                   // all warps have exited
   uint32_t register_pool = 0;              // free registers that setmaxnreg.dec returned
   struct TensorQueue { std::vector<uint64_t> tickets; uint64_t issued = 0, done = 0; } tensor_queue;
   // Facts for the deadlock report: shared offset of an mbarrier -> what is known of it.
@@ -97,6 +125,8 @@ struct Cluster {
   std::vector<std::unique_ptr<Cta>> ctas;
   EventQueue events;
   uint64_t epoch = 0;         // bumped by whatever can unblock a fragment
+  Dim3 id;                    // %clusterid
+  uint64_t progress = 0;      // bumped by stores, arrivals, exits: what a polling loop could be waiting for
   uint32_t cluster_barrier_arrived = 0;
   uint64_t cluster_barrier_generation = 0;
 };

@@ -1,0 +1,163 @@
+// run_grid: clusters one after another, all CTAs of a cluster at once.  Fresh registers, shared and local memory hold 0xff, which is NaN
+// in every float format and an absurd index.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "core/grid.hpp"
+#include "core/kernel.hpp"
+#include "core/results.hpp"
+#include "core/scheduler.hpp"
+#include "memory/memory.hpp"
+
+namespace mxfa::emulator {
+
+const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info);
+
+namespace {
+
+void check_launch(const Launch& launch, const Kernel& kernel, const DeviceModel& device) {
+  const auto fail = [&](const std::string& text) {
+    throw Fault(result::kInvalidValue, fmt::format("launch of {}: {}", kernel.info.name, text));
+  };
+  const Dim3 g = launch.grid, b = launch.block, c = launch.cluster;
+  if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || !c.x || !c.y || !c.z) fail("a grid, block or cluster dimension is 0");
+  const uint64_t threads = uint64_t{b.x} * b.y * b.z;
+  if (threads > kernel.info.max_threads) fail(fmt::format("{} threads per block, the kernel allows {}", threads, kernel.info.max_threads));
+  if (g.x % c.x || g.y % c.y || g.z % c.z) fail("the grid is no multiple of the cluster");
+  const uint64_t shared = uint64_t{kernel.static_shared} + launch.dynamic_shared;
+  if (shared > device.shared_per_block_optin)
+    fail(fmt::format("{} bytes of shared memory, the device has {}", shared, device.shared_per_block_optin));
+  if (launch.parameters.size() < kernel.info.parameter_bytes)
+    fail(fmt::format("{} bytes of parameters, the kernel has {}", launch.parameters.size(), kernel.info.parameter_bytes));
+}
+
+class GridRun {
+ public:
+  GridRun(const Launch& launch, const Kernel& kernel, const DeviceModel& device, Arena& arena) : launch_(launch), kernel_(kernel), device_(device) {
+    grid_.arena = &arena;
+    grid_.device = &device;
+    grid_.kernel = &kernel;
+    grid_.size = launch.grid;
+    grid_.block = launch.block;
+    grid_.cluster = launch.cluster;
+    grid_.explicit_cluster = uint64_t{launch.cluster.x} * launch.cluster.y * launch.cluster.z > 1 || kernel.info.required_cluster.x;
+    grid_.dynamic_shared = launch.dynamic_shared;
+    grid_.schedule = launch.schedule;
+    grid_.random.seed(launch.schedule.seed);
+    grid_.parameters = launch.parameters;
+  }
+
+  Counters run() {
+    try {
+      const Dim3 c = launch_.cluster;
+      const Dim3 clusters{launch_.grid.x / c.x, launch_.grid.y / c.y, launch_.grid.z / c.z};
+      for (uint32_t z = 0; z < clusters.z; ++z)
+        for (uint32_t y = 0; y < clusters.y; ++y)
+          for (uint32_t x = 0; x < clusters.x; ++x) run_cluster({x, y, z});
+    } catch (...) {
+      flush();
+      throw;
+    }
+    flush();
+    return grid_.counters;
+  }
+
+ private:
+  void flush() {
+    std::fputs(grid_.printf_output.c_str(), stdout);
+    std::fflush(stdout);
+    grid_.printf_output.clear();
+  }
+
+  void run_cluster(Dim3 id) {
+    const Dim3 c = launch_.cluster;
+    Cluster cluster;
+    cluster.grid = &grid_;
+    cluster.id = id;
+    cluster.events.configure(launch_.schedule);
+    for (uint32_t z = 0; z < c.z; ++z)
+      for (uint32_t y = 0; y < c.y; ++y)
+        for (uint32_t x = 0; x < c.x; ++x) {
+          const auto rank = static_cast<uint32_t>(cluster.ctas.size());
+          if (rank >= spare_.size()) spare_.push_back(std::make_unique<Cta>());
+          prepare(*spare_[rank], cluster, rank, {id.x * c.x + x, id.y * c.y + y, id.z * c.z + z});
+          cluster.ctas.push_back(std::move(spare_[rank]));
+        }
+    try {
+      Scheduler(grid_, cluster).run();
+    } catch (const Fault& f) {
+      const std::string text = f.what();
+      // Asynchronous work fails without an instruction to blame.
+      if (text.find(kernel_.info.name) != std::string::npos) throw;
+      throw Fault(f.code, fmt::format("{}\n  in asynchronous work of kernel {}, cluster ({}, {}, {})", text, kernel_.info.name, id.x, id.y, id.z));
+    }
+    for (size_t r = 0; r < cluster.ctas.size(); ++r) spare_[r] = std::move(cluster.ctas[r]);
+  }
+
+  // A CTA as new; its large buffers are kept from the cluster before.
+  void prepare(Cta& old, Cluster& cluster, uint32_t rank, Dim3 id) {
+    Cta cta;
+    cta.shared = std::move(old.shared);
+    cta.register_file = std::move(old.register_file);
+    cta.predicate_file = std::move(old.predicate_file);
+    cta.local_memory = std::move(old.local_memory);
+    cta.tensor_memory = std::move(old.tensor_memory);
+    cta.cluster = &cluster;
+    cta.rank = rank;
+    cta.id = id;
+    cta.index = id.x + launch_.grid.x * (id.y + launch_.grid.y * id.z);
+    const Dim3 b = launch_.block;
+    cta.threads = b.x * b.y * b.z;
+    const uint32_t warps = (cta.threads + kLanes - 1) / kLanes;
+    cta.live_warps = warps;
+    const uint32_t fixed = kernel_.program->shared_reserved + kernel_.static_shared, alignment = kernel_.dynamic_alignment;
+    cta.shared_size = launch_.dynamic_shared ? ((fixed + alignment - 1) & ~(alignment - 1)) + launch_.dynamic_shared : fixed;
+    cta.shared.assign(cta.shared_size + 1024, 0xff);
+    cta.shared_base = cta.shared.data() + ((1024 - reinterpret_cast<uintptr_t>(cta.shared.data()) % 1024) % 1024);
+    cta.register_file.resize(size_t{kernel_.rows} * warps + 1);
+    std::memset(cta.register_file.data(), 0xff, cta.register_file.size() * sizeof(Row));
+    cta.predicate_file.assign(size_t{kernel_.predicates} * warps + 1, 0xffffffffu);
+    cta.local_memory.assign(size_t{kernel_.local_bytes} * warps * kLanes, 0xff);
+    if (device_.tensor_memory) {
+      if (!cta.tensor_memory) cta.tensor_memory = std::make_unique<TensorMemory>();
+      else *cta.tensor_memory = TensorMemory();
+    }
+    cta.warps.resize(warps);
+    for (uint32_t w = 0; w < warps; ++w) {
+      Warp& warp = cta.warps[w];
+      warp.index = w;
+      const uint32_t here = std::min<uint32_t>(kLanes, cta.threads - w * kLanes);
+      warp.alive = warp.existing = here == kLanes ? kFullMask : (1u << here) - 1;
+      warp.registers_per_thread = kernel_.info.registers;
+      warp.rows = cta.register_file.data() + size_t{kernel_.rows} * w;
+      warp.predicates = cta.predicate_file.data() + size_t{kernel_.predicates} * w;
+      warp.local = cta.local_memory.data() + size_t{kernel_.local_bytes} * w * kLanes;
+      warp.local_bytes = kernel_.local_bytes;
+      Fragment f;
+      f.pc = kernel_.start;
+      f.mask = warp.alive;
+      warp.fragments.push_back(std::move(f));
+    }
+    old = std::move(cta);
+    for (Warp& w : old.warps) w.cta = &old;
+  }
+
+  const Launch& launch_;
+  const Kernel& kernel_;
+  const DeviceModel& device_;
+  Grid grid_;
+  std::vector<std::unique_ptr<Cta>> spare_;
+};
+
+}  // namespace
+
+Counters run_grid(const Launch& launch, const DeviceModel& device, Arena& arena) {
+  const Kernel* kernel = find_lowered_kernel(*launch.module, *launch.kernel);
+  if (!kernel) throw Fault(result::kInvalidValue, "the kernel does not belong to the module");
+  check_launch(launch, *kernel, device);
+  return GridRun(launch, *kernel, device, arena).run();
+}
+
+}  // namespace mxfa::emulator

@@ -1,0 +1,116 @@
+// Addresses to host pointers, with a fast path for the CTA's own shared memory and for the allocations a warp touched last.
+#include "core/memory_access.hpp"
+
+#include <fmt/format.h>
+
+#include "core/results.hpp"
+
+namespace mxfa::emulator {
+namespace {
+
+void check_alignment(uint64_t address, uint32_t bytes, std::string_view space) {
+  if (address & (bytes - 1))
+    throw Fault(result::kMisalignedAddress,
+                fmt::format("{} address {:#x} is not aligned to the access size of {} bytes", space, address, bytes));
+}
+
+// The cached allocation that holds [address, address + bytes), or null.
+const Exec::Range* find_range(Exec& x, uint64_t address, uint32_t bytes) {
+  for (const Exec::Range& r : x.global)
+    if (address >= r.begin && address + bytes <= r.end) return &r;
+  uint64_t base = 0, size = 0;
+  if (!x.grid->arena->find(address, &base, &size) || address + bytes > base + size) return nullptr;
+  Exec::Range& r = x.global[x.next_range++ & 3];
+  r = {base, base + size};
+  return &r;
+}
+
+uint8_t* local_pointer(Exec& x, uint32_t lane, uint64_t offset, uint32_t bytes) {
+  if (offset + bytes > x.local_bytes)
+    throw Fault(result::kIllegalAddress, fmt::format("local address {:#x} + {} lies outside the {} bytes of local memory of a thread",
+                                                     offset, bytes, x.local_bytes));
+  return x.local_base + static_cast<size_t>(lane) * x.local_bytes + offset;
+}
+
+uint8_t* parameter_pointer(Exec& x, uint64_t offset, uint32_t bytes, bool write) {
+  auto& p = x.grid->parameters;
+  if (write) throw Fault(result::kIllegalAddress, "store to kernel parameters");
+  if (offset + bytes > p.size())
+    throw Fault(result::kIllegalAddress, fmt::format("parameter address {:#x} + {} lies outside the {} bytes of parameters", offset, bytes, p.size()));
+  return p.data() + offset;
+}
+
+}  // namespace
+
+uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t bytes, bool write) {
+  check_alignment(address, bytes, ptx::name(space));
+  switch (space) {
+    case Space::Shared: return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, write);
+    case Space::Local: return local_pointer(x, lane, static_cast<uint32_t>(address), bytes);
+    case Space::Param: return parameter_pointer(x, static_cast<uint32_t>(address), bytes, write);
+    case Space::Global:
+    case Space::Const:
+      if (find_range(x, address, bytes)) return reinterpret_cast<uint8_t*>(address);
+      return global_pointer(*x.grid, address, bytes, write);
+    case Space::Generic: {
+      const uint64_t window = address & ~uint64_t{0xffffffff};
+      const auto offset = static_cast<uint32_t>(address);
+      if (window == kSharedWindow) return shared_pointer(*x.cluster, offset, bytes, write);
+      if (window == kLocalWindow) return local_pointer(x, lane, offset, bytes);
+      if (window == kParamWindow) return parameter_pointer(x, offset, bytes, write);
+      return pointer(x, Space::Global, lane, address, bytes, write);
+    }
+  }
+  return nullptr;
+}
+
+void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write, Pointers& out) {
+  const uint32_t mask = x.mask;
+  if (space == Space::Shared && !(op.flags & kWideAddress)) {
+    const auto* a = lanes<uint32_t>(x.src(op.src[0]));
+    const auto offset = static_cast<uint32_t>(op.imm);
+    // Own CTA, above the reserved area, inside, aligned: one unsigned comparison and one mask.
+    const uint32_t begin = x.shared_rank + x.shared_begin, limit = x.shared_size - x.shared_begin - bytes;
+    uint8_t* base = x.shared_base;
+    const uint32_t rank = x.shared_rank;
+    uint32_t bad = 0;
+    for (int i = 0; i < kLanes; ++i) {
+      const uint32_t address = a[i] + offset;
+      const uint32_t wrong = static_cast<uint32_t>(address - begin > limit) | (address & (bytes - 1));
+      bad |= (mask >> i) & 1 ? wrong : 0;
+      out.lane[i] = base + (address - rank);
+    }
+    if (bad == 0 && x.shared_size >= x.shared_begin + bytes) return;
+  } else if (space == Space::Global && (op.flags & kWideAddress)) {
+    const auto* a = lanes<uint64_t>(x.src(op.src[0]));
+    const uint64_t offset = static_cast<uint64_t>(op.imm);
+    if (const Exec::Range* r = find_range(x, a[x.first_lane()] + offset, bytes)) {
+      const uint64_t begin = r->begin, limit = r->end - r->begin - bytes;
+      uint64_t bad = 0;
+      for (int i = 0; i < kLanes; ++i) {
+        const uint64_t address = a[i] + offset;
+        const uint64_t wrong = static_cast<uint64_t>(address - begin > limit) | (address & (bytes - 1));
+        bad |= (mask >> i) & 1 ? wrong : 0;
+        out.lane[i] = reinterpret_cast<uint8_t*>(address);
+      }
+      if (bad == 0) return;
+    }
+  }
+  for (uint32_t lane = 0; lane < kLanes; ++lane)
+    if (mask >> lane & 1) {
+      const uint64_t address = lane_address(x, op, static_cast<int>(lane));
+      try {
+        out.lane[lane] = pointer(x, space, lane, address, bytes, write);
+      } catch (const Fault& f) {
+        throw Fault(f.code, fmt::format("lane {}: {}", lane, f.what()));
+      }
+    }
+}
+
+uint32_t to_shared_address(const Exec&, uint64_t address, bool generic) {
+  if (generic && (address & ~uint64_t{0xffffffff}) != kSharedWindow)
+    throw Fault(result::kIllegalAddress, fmt::format("generic address {:#x} does not point to shared memory", address));
+  return static_cast<uint32_t>(address);
+}
+
+}  // namespace mxfa::emulator

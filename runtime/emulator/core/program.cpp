@@ -1,0 +1,43 @@
+// Where micro-operations come from.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/kernel.hpp"
+#include "ptx/ast.hpp"
+#include "ptx/source.hpp"
+
+namespace mxfa::emulator {
+
+Program::Program() = default;
+Program::~Program() = default;
+
+uint32_t Program::ptx_line_number(uint32_t pc) const { return pc < origins.size() ? source->line(origins[pc].position) : 0; }
+
+std::string Program::ptx_line(uint32_t pc) const {
+  if (pc >= origins.size()) return "(end of the code)";
+  // The statement from the opcode on, not the whole line: inline assembly puts many on one.
+  std::string_view text = source->text().substr(origins[pc].position);
+  text = text.substr(0, std::min<size_t>({text.find(';'), text.find('\n'), 120}));
+  return std::string(text);
+}
+
+std::string Program::cuda_line(uint32_t pc) const {
+  if (pc >= origins.size() || origins[pc].location < 0 || origins[pc].function < 0) return {};
+  const ptx::Location& l = module->functions[origins[pc].function].locations[origins[pc].location];
+  const auto place = [&](uint32_t file, uint32_t line) {
+    const auto it = module->files.find(file);
+    return fmt::format("{}:{}", it == module->files.end() ? fmt::format("file {}", file) : it->second, line);
+  };
+  std::string text = place(l.file, l.line);
+  if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end()) text += " in " + it->second;
+  if (l.inlined_line) text += ", inlined at " + place(l.inlined_file, l.inlined_line);
+  return text;
+}
+
+std::string Program::where(uint32_t pc) const {
+  const std::string cuda = cuda_line(pc);
+  return fmt::format("PTX line {}: {}{}", ptx_line_number(pc), ptx_line(pc), cuda.empty() ? "" : " (" + cuda + ")");
+}
+
+}  // namespace mxfa::emulator
