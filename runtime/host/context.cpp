@@ -34,8 +34,7 @@ void mxfa_context::require_usable() const {
   if (pid != 0 && pid != getpid())
     mxfa::device_error(
         "this context was made in process {} and is used in its forked child {}; the CUDA driver does not "
-        "survive fork(). Start a "
-        "fresh process (spawn, exec), or fork before mxfa_create",
+        "survive fork(). Start a fresh process (spawn, exec), or fork before mxfa_create",
         pid, getpid());
   if (!primary) mxfa::device_error("this context was not created; destroy it");
   if (!broken.empty())

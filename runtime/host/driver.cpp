@@ -37,7 +37,7 @@ void resolve(void* handle, Driver& driver) {
   MXFA_DRIVER_FUNCTIONS(MXFA_DRIVER_LOAD)
 #undef MXFA_DRIVER_LOAD
   if (!missing.empty())
-    device_error("{} lacks {}; mxfa needs a driver for CUDA 12.8 or newer", driver.library, missing);
+    device_error("{} lacks {}; mxfa needs a driver for CUDA 12 or newer", driver.library, missing);
   driver.mxfaEmulatorLastReport =
       reinterpret_cast<decltype(driver.mxfaEmulatorLastReport)>(dlsym(handle, "mxfaEmulatorLastReport"));
   driver.mxfaEmulatorCounters =
@@ -67,21 +67,22 @@ bool find_device(Driver& driver, std::string* refusal) {
   return false;
 }
 
-void initialise(Driver& driver, const DeviceChoice& choice, bool emulator) {
+CUresult initialise(Driver& driver, const DeviceChoice& choice, bool emulator) {
   Process& state = process();
   const std::lock_guard lock(state.mutex);
-  if (emulator) {
-    if (state.emulator && !choice.model.empty() && state.model != choice.model)
-      device_error(
-          "device emulator:{}: this process already uses the CPU driver as \"{}\", and a driver is "
-          "initialised once; use one "
-          "model a process",
-          choice.model, state.model.empty() ? "its default" : state.model);
-    if (!choice.model.empty()) setenv("MXFA_EMU_DEVICE", choice.model.c_str(), 1), state.model = choice.model;
-    state.emulator = true;
-  }
+  if (emulator && state.emulator && !choice.model.empty() && state.model != choice.model)
+    device_error(
+        "device emulator:{}: this process already uses the CPU driver as \"{}\", and a driver is initialised "
+        "once; use one model a process",
+        choice.model, state.model.empty() ? "its default" : state.model);
+  // The CPU driver reads its model when it is initialised.
+  if (emulator && !choice.model.empty()) setenv("MXFA_EMU_DEVICE", choice.model.c_str(), 1);
+  const CUresult result = driver.cuInit(0);
+  if (result != CUDA_SUCCESS) return result;
   state.initialised_in = getpid();
-  driver.check(driver.cuInit(0), driver.library + ": cuInit");
+  if (emulator && !choice.model.empty()) state.model = choice.model;
+  state.emulator |= emulator;
+  return CUDA_SUCCESS;
 }
 
 Driver load_emulator(const DeviceChoice& choice) {
@@ -102,7 +103,7 @@ Driver load_emulator(const DeviceChoice& choice) {
         "MXFA_EMULATOR_LIBRARY",
         why);
   resolve(handle, driver);
-  initialise(driver, choice, true);
+  driver.check(initialise(driver, choice, true), driver.library + ": cuInit");
   std::string refusal;
   if (!find_device(driver, &refusal))
     device_error("{}", refusal.empty() ? driver.library + " offers no device" : refusal);
@@ -114,15 +115,13 @@ bool load_gpu(const DeviceChoice& choice, Driver* driver, std::string* why) {
   void* handle = open_first({"libcuda.so.1"}, &driver->library, why);
   if (!handle) return false;
   resolve(handle, *driver);
-  try {
-    initialise(*driver, choice, false);
-  } catch (const Error&) {
-    const CUresult result = driver->cuInit(0);
-    // A driver package, or a stub to link against, on a machine without a GPU.
-    if (result != CUDA_ERROR_NO_DEVICE && result != CUDA_ERROR_STUB_LIBRARY) throw;
+  const CUresult result = initialise(*driver, choice, false);
+  // A driver package, or a stub to link against, on a machine without a GPU.
+  if (result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_STUB_LIBRARY) {
     *why = driver->describe(result);
     return false;
   }
+  driver->check(result, "libcuda.so.1: cuInit");
   std::string refusal;
   if (find_device(*driver, &refusal)) return true;
   if (!refusal.empty()) device_error("{}", refusal);
@@ -142,8 +141,7 @@ std::string arch_of(int major, int minor) {
 std::string refuse_device(const std::string& name, int major, int minor) {
   return fmt::format(
       "{} has compute capability {}.{}; mxfa has kernels for {} only. Use another GPU, or the CPU driver "
-      "(--device "
-      "emulator, MXFA_DEVICE=emulator)",
+      "(--device emulator, MXFA_DEVICE=emulator)",
       name, major, minor, kSupported);
 }
 
@@ -176,8 +174,7 @@ void refuse_after_fork() {
   if (state.initialised_in != 0 && state.initialised_in != getpid())
     device_error(
         "this is a forked child of process {}, which had already initialised the CUDA driver, and a driver "
-        "does not survive "
-        "fork(); start a fresh process (spawn, exec), or fork before the first mxfa_create",
+        "does not survive fork(); start a fresh process (spawn, exec), or fork before the first mxfa_create",
         state.initialised_in.load());
 }
 

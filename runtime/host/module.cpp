@@ -18,8 +18,7 @@ void load_image(const Driver& driver, Kernel& kernel, const std::string& compile
   if (too_new)
     what += fmt::format(
         " (the driver is for CUDA {}, the kernel was compiled by {}: the driver must be of the same CUDA "
-        "major version or newer; "
-        "update it, or name an older NVRTC in MXFA_NVRTC)",
+        "major version or newer; update it, or name an older NVRTC in MXFA_NVRTC)",
         driver.version(), compiler);
   driver.check(result, what);
 }

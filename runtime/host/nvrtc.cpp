@@ -83,8 +83,7 @@ Nvrtc::Nvrtc() {
   if (!handle)
     device_error(
         "the CUDA run-time compiler (libnvrtc.so.13 or libnvrtc.so.12) was not found ({}); install NVRTC "
-        "12.8 or newer, or name "
-        "the file in MXFA_NVRTC",
+        "12.8 or newer, or name the file in MXFA_NVRTC",
         why);
 #define MXFA_NVRTC_LOAD(name)                                    \
   name = reinterpret_cast<decltype(name)>(dlsym(handle, #name)); \
