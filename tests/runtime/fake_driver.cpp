@@ -81,16 +81,16 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
   return d;
 }
 
-const MxfaEmbedded kFakeSources[] = {
-    {"src/attention.cuh",
-     "extern \"C\" __global__ void __launch_bounds__(64, 1) attention_fwd_sm100(int) {}\n"},
-    {"src/quantize.cuh", "extern \"C\" __global__ void __launch_bounds__(64, 1) mxfp8_quantize(int) {}\n"},
-    {nullptr, nullptr}};
+#define FAKE_KERNEL(name) "extern \"C\" __global__ void __launch_bounds__(64, 1) " name "(int) {}\n"
+const MxfaEmbedded kFakeSources[] = {{"src/attention.cuh", FAKE_KERNEL("attention_fwd_sm100")},
+                                     {"src/quantize.cuh", FAKE_KERNEL("mxfp8_quantize")},
+                                     {nullptr, nullptr}};
 
 const MxfaEmbedded kFakeConfigs[] = {
     {"configs/kernels/attention_fwd_sm100.json",
      R"({"kernel": "attention_fwd_sm100", "source": "src/attention.cuh", "archs": ["sm_100a", "sm_103a"],
-         "choices": [{"when": {}, "set": {"kv_stages": 3, "o_box_rows": 32}}], "limits": {"kv_stages": [2, 8, 1]}})"},
+         "choices": [{"when": {}, "set": {"kv_stages": 3, "o_box_rows": 32}}],
+         "limits": {"kv_stages": [2, 8, 1]}})"},
     {"configs/kernels/mxfp8_quantize.json",
      R"({"kernel": "mxfp8_quantize", "source": "src/quantize.cuh", "archs": ["sm_90a", "sm_100a"],
          "choices": [{"when": {}, "set": {"threads": 128}}], "limits": {}})"},
