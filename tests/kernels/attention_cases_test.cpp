@@ -159,7 +159,8 @@ TEST_CASE("sf-pad-poison-attn: scale padding 0xFF gives the bits of padding 0x00
 
 TEST_CASE("fwd-80000-tiny-sequences: planned on one grid dimension", "[attention][cases][sm_100]") {
   const std::vector<int32_t> lengths(80000, 16);
-  const auto inputs = make_inputs(problem_of(lengths, lengths, 1, 64), false);
+  AttentionInputs inputs;
+  inputs.problem = problem_of(lengths, lengths, 1, 64);
   const mxfa::Plan plan = Device::instance().context().attention_forward(describe_attention(inputs));
   CHECK(plan.describe().find("80000") != std::string::npos);
 }

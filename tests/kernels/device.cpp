@@ -70,8 +70,15 @@ std::unique_ptr<Buffer> prepared_workspace(const Plan& plan) {
   return workspace;
 }
 
-Schedule::Schedule(const std::string& value) { setenv("MXFA_EMU_SCHEDULE", value.c_str(), 1); }
-Schedule::~Schedule() { unsetenv("MXFA_EMU_SCHEDULE"); }
+Schedule::Schedule(const std::string& value) {
+  const size_t colon = value.find(':');
+  setenv("MXFA_EMU_SCHEDULE", value.substr(0, colon).c_str(), 1);
+  if (colon != std::string::npos) setenv("MXFA_EMU_SEED", value.substr(colon + 1).c_str(), 1);
+}
+Schedule::~Schedule() {
+  unsetenv("MXFA_EMU_SCHEDULE");
+  unsetenv("MXFA_EMU_SEED");
+}
 
 std::vector<std::string> schedules(int random_count) {
   std::vector<std::string> names{"functional", "lazy"};

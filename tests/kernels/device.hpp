@@ -70,7 +70,8 @@ class Buffer {
 // The workspace of a plan, prepared.
 std::unique_ptr<Buffer> prepared_workspace(const Plan& plan);
 
-// Sets MXFA_EMU_SCHEDULE for the launches in its scope: "functional", "lazy", "random:SEED".
+// Sets the order in which the CPU driver works, for the launches in its scope: "functional", "lazy",
+// "random:SEED".
 class Schedule {
  public:
   explicit Schedule(const std::string& value);
