@@ -24,6 +24,7 @@ constexpr TypeInfo kTypes[] = {
     {"TFLOAT32_FTZ", 4, true, false},   {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
     {"16U6_ALIGN16B", 0, false, false},
 };
+constexpr uint64_t kLargestBox = 228 * 1024;   // the driver of an H200 takes 233472 bytes and refuses 234496
 constexpr int kTypeCount = sizeof(kTypes) / sizeof(kTypes[0]);
 
 std::string check(const TiledTensor& t, int bytes, bool is_float) {
@@ -49,6 +50,10 @@ std::string check(const TiledTensor& t, int bytes, bool is_float) {
   if (t.oob_fill < 0 || t.oob_fill > 1) return fmt::format("oobFill {} does not exist", t.oob_fill);
   if (t.oob_fill == 1 && !is_float) return "oobFill NAN_REQUEST_ZERO_FMA needs a floating-point type";
   const uint32_t inner = t.box[0] * static_cast<uint32_t>(bytes);
+  uint64_t box_bytes = bytes;
+  for (uint32_t i = 0; i < t.rank; ++i) box_bytes *= t.box[i];
+  if (box_bytes > kLargestBox)
+    return fmt::format("the box has {} bytes, more than the {} bytes of an SM's shared memory", box_bytes, kLargestBox);
   if (inner % 16 != 0)
     return fmt::format("the inner box extent is {} bytes: a multiple of 16 is needed", inner);
   const auto mode = static_cast<Swizzle>(t.swizzle);
