@@ -1,6 +1,7 @@
 // What a program learns of the device, and what happens before it may ask.
-#include <cstring>
 #include <dlfcn.h>
+
+#include <cstring>
 
 #include "driver_table.hpp"
 #include "support/catch.hpp"
@@ -25,8 +26,12 @@ Function function_of(void* library, const char* name) {
 }  // namespace
 
 TEST_CASE("a model answers its own compute capability, SM count and shared memory", "[driver]") {
-  struct Expected { const char* model; int major, minor, sms; };
-  for (const Expected& expected : {Expected{"h200", 9, 0, 132}, {"b200", 10, 0, 148}, {"gb300", 10, 3, 152}}) {
+  struct Expected {
+    const char* model;
+    int major, minor, sms;
+  };
+  for (const Expected& expected :
+       {Expected{"h200", 9, 0, 132}, {"b200", 10, 0, 148}, {"gb300", 10, 3, 152}}) {
     if (!Driver::has(expected.model)) continue;
     CAPTURE(expected.model);
     Driver& cu = Driver::of(expected.model);
@@ -87,8 +92,10 @@ TEST_CASE("nothing but the version answers before cuInit", "[driver][emulator-on
   void* library = mxfa::test::open_fresh_copy();
   int value = 0;
   CUdeviceptr pointer = 0;
-  CHECK(function_of<decltype(&cuDeviceGetCount)>(library, "cuDeviceGetCount")(&value) == CUDA_ERROR_NOT_INITIALIZED);
-  CHECK(function_of<decltype(&cuMemAlloc)>(library, "cuMemAlloc_v2")(&pointer, 16) == CUDA_ERROR_NOT_INITIALIZED);
+  CHECK(function_of<decltype(&cuDeviceGetCount)>(library, "cuDeviceGetCount")(&value) ==
+        CUDA_ERROR_NOT_INITIALIZED);
+  CHECK(function_of<decltype(&cuMemAlloc)>(library, "cuMemAlloc_v2")(&pointer, 16) ==
+        CUDA_ERROR_NOT_INITIALIZED);
   CHECK(function_of<decltype(&cuDriverGetVersion)>(library, "cuDriverGetVersion")(&value) == CUDA_SUCCESS);
   CHECK(value == 13000);
   CHECK(function_of<decltype(&cuInit)>(library, "cuInit")(1) == CUDA_ERROR_INVALID_VALUE);
@@ -107,34 +114,41 @@ TEST_CASE("cuGetProcAddress chooses the newest form that the asked version knew"
   Driver& cu = Driver::of("h200");
   CUdriverProcAddressQueryResult status;
   void* pointer = nullptr;
-  REQUIRE(cu.cuGetProcAddress_v2("cuMemAlloc", &pointer, 13000, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS);
+  REQUIRE(cu.cuGetProcAddress_v2("cuMemAlloc", &pointer, 13000, CU_GET_PROC_ADDRESS_DEFAULT, &status) ==
+          CUDA_SUCCESS);
   CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
   CUdeviceptr memory = 0;
   REQUIRE(reinterpret_cast<decltype(&cuMemAlloc)>(pointer)(&memory, 64) == CUDA_SUCCESS);
   CHECK(cu.cuMemFree_v2(memory) == CUDA_SUCCESS);
 
-  CHECK(cu.cuGetProcAddress_v2("cuLaunchKernelEx", &pointer, 11000, 0, &status) == CUDA_SUCCESS);   // came with 11.6
+  CHECK(cu.cuGetProcAddress_v2("cuLaunchKernelEx", &pointer, 11000, 0, &status) ==
+        CUDA_SUCCESS);  // came with 11.6
   CHECK(status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
   CHECK(pointer == nullptr);
-  CHECK(cu.cuGetProcAddress_v2("cuNoSuchFunction", &pointer, 13000, 0, &status) == CUDA_SUCCESS);   // the status says no
+  CHECK(cu.cuGetProcAddress_v2("cuNoSuchFunction", &pointer, 13000, 0, &status) ==
+        CUDA_SUCCESS);  // the status says no
   CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
   CHECK(pointer == nullptr);
-  CHECK(cu.cuGetProcAddress_v2("cuMemAlloc", &pointer, 99000, 0, &status) == CUDA_ERROR_INVALID_VALUE);   // no such CUDA yet
+  CHECK(cu.cuGetProcAddress_v2("cuMemAlloc", &pointer, 99000, 0, &status) ==
+        CUDA_ERROR_INVALID_VALUE);  // no such CUDA yet
 }
 
 TEST_CASE("cuGetProcAddress gives what the linker gives", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
   CUdriverProcAddressQueryResult status;
   void* pointer = nullptr;
-  REQUIRE(cu.cuGetProcAddress_v2("cuMemcpyHtoD", &pointer, 13000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status) == CUDA_SUCCESS);
+  REQUIRE(cu.cuGetProcAddress_v2("cuMemcpyHtoD", &pointer, 13000,
+                                 CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status) == CUDA_SUCCESS);
   CHECK(pointer == cu.symbol("cuMemcpyHtoD_v2_ptds"));
   REQUIRE(cu.cuGetProcAddress_v2("cuCtxCreate", &pointer, 12000, 0, &status) == CUDA_SUCCESS);
   CHECK(pointer == cu.symbol("cuCtxCreate_v3"));
 }
 
-TEST_CASE("a function the CPU driver lacks is exported and answers NOT_SUPPORTED", "[driver][emulator-only]") {
+TEST_CASE("a function the CPU driver lacks is exported and answers NOT_SUPPORTED",
+          "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  for (const char* name : {"cuGraphCreate", "cuStreamBeginCapture_v2_ptsz", "cuTexRefCreate", "cuMemPoolCreate", "cuArrayCreate"}) {
+  for (const char* name : {"cuGraphCreate", "cuStreamBeginCapture_v2_ptsz", "cuTexRefCreate",
+                           "cuMemPoolCreate", "cuArrayCreate"}) {
     CAPTURE(name);
     auto* function = reinterpret_cast<CUresult (*)()>(cu.symbol(name));
     REQUIRE(function);

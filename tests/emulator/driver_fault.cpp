@@ -1,8 +1,10 @@
 // Kernels that go wrong: what is reported, and that the error sticks to the context.
+#include <cstdio>
+#include <cstdlib>
+
 #include "driver_table.hpp"
 #include "support/catch.hpp"
 
-using mxfa::test::Buffer;
 using mxfa::test::Driver;
 using mxfa::test::mentions;
 using mxfa::test::ptx_header;
@@ -15,8 +17,11 @@ namespace {
 CUfunction spoil(Driver& cu, const std::string& body) {
   CUmodule module = nullptr;
   CUfunction function = nullptr;
-  const std::string ptx = ptx_header("sm_90") + ptx_kernel("culprit", ".param .u64 p", "  .reg .b64 %rd<4>;\n  .reg .b32 %r<4>;\n"
-                          "  .reg .pred %q<2>;\n  ld.param.u64 %rd1, [p];\n" + body);
+  const std::string ptx =
+      ptx_header("sm_90") + ptx_kernel("culprit", ".param .u64 p",
+                                       "  .reg .b64 %rd<4>;\n  .reg .b32 %r<4>;\n"
+                                       "  .reg .pred %q<2>;\n  ld.param.u64 %rd1, [p];\n" +
+                                           body);
   INFO(ptx);
   REQUIRE(cu.cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
   REQUIRE(cu.cuModuleGetFunction(&function, module, "culprit") == CUDA_SUCCESS);
@@ -27,19 +32,25 @@ CUresult run(Driver& cu, const std::string& body, CUdeviceptr argument, unsigned
   CUfunction function = spoil(cu, body);
   void* parameters[] = {&argument};
   // As on hardware the launch succeeds and the next call knows.
-  REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_SUCCESS);
+  REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, nullptr, parameters, nullptr) ==
+          CUDA_SUCCESS);
   return cu.cuCtxSynchronize();
 }
 
 }  // namespace
 
-TEST_CASE("a store outside every allocation is an illegal address with its place", "[driver][emulator-only]") {
+TEST_CASE("a store outside every allocation is an illegal address with its place",
+          "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  Buffer memory(cu, 64);
-  const CUdeviceptr address = memory.address();
-  CHECK(run(cu, "  mov.u32 %r1, %tid.x;\n  mul.wide.u32 %rd2, %r1, 4;\n  add.s64 %rd3, %rd1, %rd2;\n  st.global.u32 [%rd3], %r1;", address) ==
-        CUDA_ERROR_ILLEGAL_ADDRESS);
-  CHECK(mentions(cu.last_report(), {"ILLEGAL_ADDRESS", "culprit", "st.global.u32", "after allocation", "of 64 bytes"}));
+  CUdeviceptr address = 0;
+  REQUIRE(cu.cuMemAlloc_v2(&address, 64) == CUDA_SUCCESS);
+  CHECK(run(cu,
+            "  mov.u32 %r1, %tid.x;\n  mul.wide.u32 %rd2, %r1, 4;\n  add.s64 %rd3, %rd1, %rd2;\n  "
+            "st.global.u32 [%rd3], %r1;",
+            address) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  char end[32];
+  std::snprintf(end, sizeof end, "%#llx", static_cast<unsigned long long>(address + 64));
+  CHECK(mentions(cu.last_report(), {"ILLEGAL_ADDRESS", "culprit", "st.global.u32", "lane 16", end}));
   cu.ready();
 }
 
@@ -55,8 +66,10 @@ TEST_CASE("an error sticks until the context is reset", "[driver][emulator-only]
   CHECK(cu.cuMemAlloc_v2(&memory, 16) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(cu.cuMemFree_v2(0) == CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK(cu.cuStreamCreate(&stream, 0) == CUDA_ERROR_ILLEGAL_ADDRESS);
-  CHECK(cu.cuModuleLoadData(&module, (ptx_header("sm_90") + ptx_kernel("k", "", "")).c_str()) == CUDA_ERROR_ILLEGAL_ADDRESS);
-  CHECK(cu.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0) == CUDA_SUCCESS);   // not of the context
+  CHECK(cu.cuModuleLoadData(&module, (ptx_header("sm_90") + ptx_kernel("k", "", "")).c_str()) ==
+        CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(cu.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0) ==
+        CUDA_SUCCESS);  // not of the context
   CHECK(cu.cuCtxGetCurrent(&context) == CUDA_SUCCESS);
   REQUIRE(cu.cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
   CHECK(cu.cuMemAlloc_v2(&memory, 16) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -66,8 +79,10 @@ TEST_CASE("an error sticks until the context is reset", "[driver][emulator-only]
 
 TEST_CASE("a misaligned load is a misaligned address", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  Buffer memory(cu, 64);
-  CHECK(run(cu, "  ld.global.u32 %r1, [%rd1+2];\n  st.global.u32 [%rd1], %r1;", memory.address()) == CUDA_ERROR_MISALIGNED_ADDRESS);
+  CUdeviceptr address = 0;
+  REQUIRE(cu.cuMemAlloc_v2(&address, 64) == CUDA_SUCCESS);
+  CHECK(run(cu, "  ld.global.u32 %r1, [%rd1+2];\n  st.global.u32 [%rd1], %r1;", address) ==
+        CUDA_ERROR_MISALIGNED_ADDRESS);
   cu.ready();
 }
 
@@ -88,7 +103,8 @@ TEST_CASE("a wait that nobody can end is reported, not waited for", "[driver][em
   Driver& cu = Driver::of("b200");
   const std::string body =
       "  .shared .align 8 .b64 gate;\n  mov.u32 %r1, gate;\n  mbarrier.init.shared::cta.b64 [%r1], 1;\n"
-      "again:\n  mbarrier.try_wait.parity.shared::cta.b64 %q1, [%r1], 0;\n  @%q1 bra done;\n  bra again;\ndone:";
+      "again:\n  mbarrier.try_wait.parity.shared::cta.b64 %q1, [%r1], 0;\n  @%q1 bra done;\n  bra "
+      "again;\ndone:";
   CHECK(run(cu, body, 0, 1) == CUDA_ERROR_LAUNCH_TIMEOUT);
   CHECK(mentions(cu.last_report(), {"culprit", "mbarrier"}));
   cu.ready();
@@ -96,7 +112,8 @@ TEST_CASE("a wait that nobody can end is reported, not waited for", "[driver][em
 
 TEST_CASE("a barrier that some threads never reach is reported", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  const std::string body = "  mov.u32 %r1, %tid.x;\n  setp.ge.u32 %q1, %r1, 32;\n  @%q1 bra skip;\n  bar.sync 3, 96;\nskip:";
+  const std::string body =
+      "  mov.u32 %r1, %tid.x;\n  setp.ge.u32 %q1, %r1, 32;\n  @%q1 bra skip;\n  bar.sync 3, 96;\nskip:";
   CHECK(run(cu, body, 0, 64) != CUDA_SUCCESS);
   CHECK(mentions(cu.last_report(), {"culprit", "96"}));
   cu.ready();
@@ -108,7 +125,8 @@ TEST_CASE("CUDA_LAUNCH_BLOCKING=1 makes the launch itself answer", "[driver][emu
   CUdeviceptr nowhere = 0x10000;
   void* parameters[] = {&nowhere};
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
-  CHECK(cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr) ==
+        CUDA_ERROR_ILLEGAL_ADDRESS);
   unsetenv("CUDA_LAUNCH_BLOCKING");
   cu.ready();
 }

@@ -18,20 +18,27 @@ const char* const kStore =
     "  ld.param.u64 %rd1, [p];\n  ld.param.u32 %r1, [v];\n  st.global.u32 [%rd1], %r1;";
 
 std::string module_text() {
-  return ptx_header("sm_90") + ptx_kernel("store", ".param .u64 p, .param .u32 v", kStore) + ptx_kernel("nothing", "", "") +
-         ".visible .entry small() .maxntid 64, 1, 1\n{\n  ret;\n}\n" +
+  return ptx_header("sm_90") + ptx_kernel("store", ".param .u64 p, .param .u32 v", kStore) +
+         ptx_kernel("nothing", "", "") + ".visible .entry small() .maxntid 64, 1, 1\n{\n  ret;\n}\n" +
+         ".visible .entry exact() .reqntid 64, 1, 1\n{\n  ret;\n}\n" +
          ".visible .entry pairs() .explicitcluster .reqnctapercluster 2, 1, 1\n{\n  ret;\n}\n" +
-         ptx_kernel("fixed", "", "  .reg .b32 %r<2>;\n  .shared .align 16 .b8 s[1024];\n  mov.u32 %r1, s;\n  st.shared.u32 [%r1], %r1;");
+         ptx_kernel("fixed", "",
+                    "  .reg .b32 %r<2>;\n  .shared .align 16 .b8 s[1024];\n  mov.u32 %r1, s;\n  "
+                    "st.shared.u32 [%r1], %r1;");
 }
 
-struct Grid { unsigned x = 1, y = 1, z = 1; };
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
 
 class Launcher {
  public:
   explicit Launcher(const char* model = "h200") : cu(Driver::of(model)), module(cu, module_text()) {}
 
-  CUresult plain(const char* name, Grid grid, Grid block, unsigned shared = 0, void** parameters = nullptr, void** extra = nullptr) {
-    return cu.cuLaunchKernel(module.function(name), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, nullptr, parameters, extra);
+  CUresult plain(const char* name, Grid grid, Grid block, unsigned shared = 0, void** parameters = nullptr,
+                 void** extra = nullptr) {
+    return cu.cuLaunchKernel(module.function(name), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared,
+                             nullptr, parameters, extra);
   }
   CUresult with(const char* name, unsigned grid, std::vector<CUlaunchAttribute> attributes) {
     CUlaunchConfig config{};
@@ -80,13 +87,17 @@ TEST_CASE("parameters arrive through kernelParams and through a buffer", "[drive
   REQUIRE(launch.plain("store", {}, {}, 0, parameters) == CUDA_SUCCESS);
   CHECK(memory.read<uint32_t>()[0] == 41);
 
-  struct { CUdeviceptr address; uint32_t value; } packed = {address, 42};
+  struct {
+    CUdeviceptr address;
+    uint32_t value;
+  } packed = {address, 42};
   size_t bytes = 12;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                   CU_LAUNCH_PARAM_END};
   REQUIRE(launch.plain("store", {}, {}, 0, nullptr, extra) == CUDA_SUCCESS);
   CHECK(memory.read<uint32_t>()[0] == 42);
 
-  bytes = 16;   // one parameter too many
+  bytes = 16;  // one parameter too many
   CHECK(launch.plain("store", {}, {}, 0, nullptr, extra) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   bytes = 12;
   CHECK(launch.plain("store", {}, {}, 0, parameters, extra) == CUDA_ERROR_INVALID_VALUE);
@@ -104,7 +115,8 @@ TEST_CASE("a grid or block outside the device's limits is refused", "[driver]") 
     CAPTURE(block.x, block.y, block.z);
     CHECK(launch.plain("nothing", {}, block) == CUDA_ERROR_INVALID_VALUE);
   }
-  CHECK(launch.cu.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr) == CUDA_ERROR_INVALID_HANDLE);
+  CHECK(launch.cu.cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr) ==
+        CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_CASE("a block larger than .maxntid is refused", "[driver]") {
@@ -112,6 +124,13 @@ TEST_CASE("a block larger than .maxntid is refused", "[driver]") {
   CHECK(launch.plain("small", {}, {64, 1, 1}) == CUDA_SUCCESS);
   CHECK(launch.plain("small", {}, {65, 1, 1}) == CUDA_ERROR_INVALID_VALUE);
   CHECK(launch.get("small", CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) == 64);
+}
+
+TEST_CASE("a block other than .reqntid is refused", "[driver]") {
+  Launcher launch;
+  CHECK(launch.plain("exact", {}, {64, 1, 1}) == CUDA_SUCCESS);
+  CHECK(launch.plain("exact", {}, {32, 1, 1}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(launch.plain("exact", {}, {32, 2, 1}) == CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("more than 48 KiB of shared memory wants the attribute", "[driver]") {
@@ -139,7 +158,8 @@ TEST_CASE("static shared memory counts", "[driver]") {
 TEST_CASE("function attributes that cannot be set are refused", "[driver]") {
   Launcher launch;
   CHECK(launch.set("nothing", CU_FUNC_ATTRIBUTE_NUM_REGS, 1) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(launch.set("nothing", CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 101) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(launch.set("nothing", CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 101) ==
+        CUDA_ERROR_INVALID_VALUE);
   CHECK(launch.set("nothing", CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50) == CUDA_SUCCESS);
 }
 
@@ -164,23 +184,27 @@ TEST_CASE("the cluster attribute must divide the grid and stay within 8, or 16 w
   CHECK(launch.with("nothing", 32, {cluster_of(32)}) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
 }
 
-TEST_CASE("hints are taken and unsupported launch attributes are refused by name", "[driver][emulator-only]") {
+TEST_CASE("hints are taken and unsupported launch attributes are refused by name",
+          "[driver][emulator-only]") {
   Launcher launch("b200");
-  for (auto id : {CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, CU_LAUNCH_ATTRIBUTE_PRIORITY,
-                  CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN}) {
+  for (auto id : {CU_LAUNCH_ATTRIBUTE_IGNORE, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                  CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN}) {
     CAPTURE(id);
     CHECK(launch.with("nothing", 1, {attribute_of(id)}) == CUDA_SUCCESS);
   }
-  CHECK(launch.with("nothing", 1, {attribute_of(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)}) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(launch.with("nothing", 1, {attribute_of(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)}) ==
+        CUDA_ERROR_NOT_SUPPORTED);
   CHECK(mentions(launch.cu.last_report(), {"PROGRAMMATIC_EVENT"}));
-  CHECK(launch.with("nothing", 1, {attribute_of(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)}) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(launch.with("nothing", 1, {attribute_of(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)}) ==
+        CUDA_ERROR_NOT_SUPPORTED);
 }
 
 TEST_CASE("occupancy follows threads and shared memory", "[driver]") {
   Launcher launch;
   const auto blocks = [&](const char* name, int threads, size_t shared) {
     int count = -1;
-    REQUIRE(launch.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, launch.module.function(name), threads, shared) == CUDA_SUCCESS);
+    REQUIRE(launch.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, launch.module.function(name),
+                                                                  threads, shared) == CUDA_SUCCESS);
     return count;
   };
   CHECK(blocks("nothing", 32, 0) == 32);
@@ -188,12 +212,13 @@ TEST_CASE("occupancy follows threads and shared memory", "[driver]") {
   CHECK(blocks("nothing", 1000, 0) == 2);
   CHECK(blocks("nothing", 2000, 0) == 0);
   CHECK(blocks("nothing", 128, 49152) == 4);
-  CHECK(blocks("nothing", 128, 49153) == 0);   // needs the attribute
+  CHECK(blocks("nothing", 128, 49153) == 0);  // needs the attribute
   launch.set("fixed", CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 231424);
   CHECK(blocks("fixed", 128, 40000) == 5);
   CHECK(blocks("fixed", 128, 100000) == 2);
   int count = 0;
-  CHECK(launch.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, launch.module.function("nothing"), 0, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(launch.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, launch.module.function("nothing"), 0,
+                                                              0) == CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("clusters that fit on the device at one CTA an SM", "[driver]") {
@@ -209,12 +234,13 @@ TEST_CASE("clusters that fit on the device at one CTA an SM", "[driver]") {
     config.attrs = &attribute;
     config.numAttrs = 1;
     int count = -1;
-    REQUIRE(launch.cu.cuOccupancyMaxActiveClusters(&count, launch.module.function("nothing"), &config) == CUDA_SUCCESS);
+    REQUIRE(launch.cu.cuOccupancyMaxActiveClusters(&count, launch.module.function("nothing"), &config) ==
+            CUDA_SUCCESS);
     return count;
   };
   CHECK(clusters(1) == 132);
   CHECK(clusters(2) == 66);
-  if (!Driver::is_real()) CHECK(clusters(4) == 30);   // depends on which SMs of the chip are switched off
+  if (!Driver::is_real()) CHECK(clusters(4) == 30);  // depends on which SMs of the chip are switched off
 }
 
 TEST_CASE("the schedule is read at every launch and a bad one is refused", "[driver][emulator-only]") {
@@ -241,6 +267,6 @@ TEST_CASE("launches and instructions are counted", "[driver][emulator-only]") {
   REQUIRE(launch.plain("nothing", {3, 1, 1}, {64, 1, 1}) == CUDA_SUCCESS);
   REQUIRE(launch.cu.counters(after) == CUDA_SUCCESS);
   CHECK(after[0] == before[0] + 1);
-  CHECK(after[1] == before[1] + 3 * 2);        // one ret for each of 2 warps of 3 CTAs
+  CHECK(after[1] == before[1] + 3 * 2);  // one ret for each of 2 warps of 3 CTAs
   CHECK(after[2] == before[2] + 3 * 64);
 }

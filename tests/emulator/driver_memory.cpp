@@ -69,8 +69,8 @@ TEST_CASE("copies that leave the allocation or name no memory are refused", "[dr
   CHECK(cu.cuMemcpyDtoH_v2(host.data(), kNowhere, 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemcpyDtoD_v2(memory, kNowhere, 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemcpyHtoDAsync_v2(kNowhere, host.data(), 16, nullptr) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(cu.cuMemcpyHtoD_v2(kNowhere, host.data(), 0) == CUDA_SUCCESS);   // zero bytes look at nothing
-  if (!Driver::is_real()) {   // a device rounds allocations up, so it may not see 1 byte too many
+  CHECK(cu.cuMemcpyHtoD_v2(kNowhere, host.data(), 0) == CUDA_SUCCESS);  // zero bytes look at nothing
+  if (!Driver::is_real()) {  // a device rounds allocations up, so it may not see 1 byte too many
     CHECK(cu.cuMemcpyHtoD_v2(memory, host.data(), 4097) == CUDA_ERROR_INVALID_VALUE);
     CHECK(mxfa::test::mentions(cu.last_report(), {"4097 bytes", "allocation"}));
   }
@@ -100,21 +100,21 @@ TEST_CASE("an address knows its allocation", "[driver]") {
   CHECK(bytes == 512);
   CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, kNowhere) == CUDA_ERROR_NOT_FOUND);
   unsigned type = 0;
-  REQUIRE(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory.address()) == CUDA_SUCCESS);
+  REQUIRE(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory.address()) ==
+          CUDA_SUCCESS);
   CHECK(type == CU_MEMORYTYPE_DEVICE);
-  CHECK(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&type)) ==
-        CUDA_ERROR_INVALID_VALUE);
+  CHECK(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 reinterpret_cast<CUdeviceptr>(&type)) == CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_CASE("allocated memory is missing from the free memory", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  size_t before = 0, after = 0, total = 0, device_total = 0;
-  REQUIRE(cu.cuMemGetInfo_v2(&before, &total) == CUDA_SUCCESS);
+  size_t free = 0, total = 0, device_total = 0;
   cu.cuDeviceTotalMem_v2(&device_total, 0);
-  CHECK(total == device_total);
   Buffer memory(cu, 256 << 20);
-  REQUIRE(cu.cuMemGetInfo_v2(&after, &total) == CUDA_SUCCESS);
-  CHECK(after < before);
+  REQUIRE(cu.cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS);
+  CHECK(total == device_total);
+  CHECK(free <= total - (256 << 20));  // less still where this machine has not that much
 }
 
 TEST_CASE("streams are created, waited for and destroyed; default streams are not destroyed", "[driver]") {
@@ -132,7 +132,7 @@ TEST_CASE("streams are created, waited for and destroyed; default streams are no
   CHECK(cu.cuStreamDestroy_v2(nullptr) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_CASE("a stale stream handle is recognised", "[driver][emulator-only]") {   // a real driver crashes
+TEST_CASE("a stale stream handle is recognised", "[driver][emulator-only]") {  // a real driver crashes
   Driver& cu = Driver::of("b200");
   CUstream stream = nullptr;
   REQUIRE(cu.cuStreamCreate(&stream, 0) == CUDA_SUCCESS);
@@ -149,7 +149,7 @@ TEST_CASE("elapsed time needs two recorded events with timing", "[driver]") {
   REQUIRE(cu.cuEventCreate(&silent, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
   float milliseconds = -1;
   CHECK(cu.cuEventElapsedTime_v2(&milliseconds, start, end) == CUDA_ERROR_INVALID_HANDLE);
-  CHECK(cu.cuEventQuery(start) == CUDA_SUCCESS);   // never recorded counts as complete
+  CHECK(cu.cuEventQuery(start) == CUDA_SUCCESS);  // never recorded counts as complete
   for (CUevent event : {start, end, silent}) CHECK(cu.cuEventRecord(event, nullptr) == CUDA_SUCCESS);
   CHECK(cu.cuEventSynchronize(end) == CUDA_SUCCESS);
   CHECK(cu.cuEventElapsedTime_v2(&milliseconds, start, end) == CUDA_SUCCESS);

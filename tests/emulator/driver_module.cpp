@@ -12,10 +12,12 @@ using mxfa::test::PtxModule;
 
 namespace {
 
-const std::string kVariables = ".visible .global .align 4 .u32 table[4] = {1, 2, 3, 4};\n.visible .const .align 8 .u64 wide = 77;\n";
+const std::string kVariables =
+    ".visible .global .align 4 .u32 table[4] = {1, 2, 3, 4};\n.visible .const .align 8 .u64 wide = 77;\n";
 
 std::string plain_module(const std::string& target = "sm_90") {
-  return ptx_header(target) + kVariables + ptx_kernel("first", "", "") + ptx_kernel("second", ".param .u64 p, .param .u32 v", "");
+  return ptx_header(target) + kVariables + ptx_kernel("first", "", "") +
+         ptx_kernel("second", ".param .u64 p, .param .u32 v", "");
 }
 
 CUresult load(Driver& cu, const std::string& image) {
@@ -25,12 +27,20 @@ CUresult load(Driver& cu, const std::string& image) {
   return code;
 }
 
-// ---- a fatbin as fatbinary writes it: header, then entries of a 64-byte header and a padded payload ---------
-struct Entry { uint16_t kind; uint32_t architecture; uint64_t flags; std::string payload; };
+// ---- a fatbin as fatbinary writes it: header, then entries of a 64-byte header and a padded payload
+// ---------
+struct Entry {
+  uint16_t kind;
+  uint32_t architecture;
+  uint64_t flags;
+  std::string payload;
+};
 
 std::string fatbin(const std::vector<Entry>& entries) {
   std::string body;
-  const auto put = [](std::string& out, auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  const auto put = [](std::string& out, auto value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
   for (const Entry& entry : entries) {
     std::string payload = entry.payload;
     payload.resize((payload.size() + 8) / 8 * 8);
@@ -38,7 +48,7 @@ std::string fatbin(const std::vector<Entry>& entries) {
     put(body, uint16_t{0x101});
     put(body, uint32_t{64});
     put(body, uint64_t{payload.size()});
-    put(body, uint32_t{0});            // compressed size
+    put(body, uint32_t{0});  // compressed size
     put(body, uint32_t{0});
     put(body, uint32_t{0x90000});
     put(body, entry.architecture);
@@ -57,7 +67,11 @@ std::string fatbin(const std::vector<Entry>& entries) {
 }
 
 CUresult load_fatbin(Driver& cu, const std::string& image, const char* kernel) {
-  struct { uint32_t magic, version; const void* data; void* name; } wrapper = {0x466243b1, 1, image.data(), nullptr};
+  struct {
+    uint32_t magic, version;
+    const void* data;
+    void* name;
+  } wrapper = {0x466243b1, 1, image.data(), nullptr};
   CUmodule module = nullptr;
   if (const CUresult code = cu.cuModuleLoadData(&module, &wrapper)) return code;
   CUfunction function = nullptr;
@@ -107,37 +121,49 @@ TEST_CASE("what is no image is refused", "[driver]") {
   CHECK(load(cu, "") == CUDA_ERROR_INVALID_IMAGE);
   CUmodule module = nullptr;
   CHECK(cu.cuModuleLoadData(&module, nullptr) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(load(cu, ".version 8.0\n.address_size 64\n" + ptx_kernel("k", "", "")) == CUDA_ERROR_INVALID_PTX);   // no .target
-  CHECK(load(cu, ptx_header("sm_90", "99.0") + ptx_kernel("k", "", "")) == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  CHECK(load(cu, ".version 8.0\n.address_size 64\n" + ptx_kernel("k", "", "")) ==
+        CUDA_ERROR_INVALID_PTX);  // no .target
+  CHECK(load(cu, ptx_header("sm_90", "99.0") + ptx_kernel("k", "", "")) ==
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 }
 
 TEST_CASE("machine code is refused with the way out", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  std::string elf("\x7f" "ELF", 64);
+  std::string elf(
+      "\x7f"
+      "ELF",
+      64);
   CUmodule module = nullptr;
   CHECK(cu.cuModuleLoadData(&module, elf.c_str()) == CUDA_ERROR_NO_BINARY_FOR_GPU);
   CHECK(mentions(cu.last_report(), {"cubin", "compute_100a"}));
 }
 
 TEST_CASE("PTX runs where its target says", "[driver]") {
-  struct Row { const char* model; const char* target; bool runs; };
-  const Row rows[] = {
-      {"h200", "sm_80", true},   {"h200", "sm_90", true},   {"h200", "sm_90a", true},   {"h200", "sm_100", false}, {"h200", "sm_100a", false},
-      {"b200", "sm_90", true},   {"b200", "sm_90a", false}, {"b200", "sm_100", true},   {"b200", "sm_100a", true}, {"b200", "sm_100f", true},
-      {"b200", "sm_103", false}, {"b200", "sm_103a", false}, {"gb300", "sm_103a", true}, {"gb300", "sm_100a", false}, {"gb300", "sm_100f", true},
-      {"gb300", "sm_103f", true}, {"b200", "sm_120", false}};
+  struct Row {
+    const char* model;
+    const char* target;
+    bool runs;
+  };
+  const Row rows[] = {{"h200", "sm_80", true},    {"h200", "sm_90", true},     {"h200", "sm_90a", true},
+                      {"h200", "sm_100", false},  {"h200", "sm_100a", false},  {"b200", "sm_90", true},
+                      {"b200", "sm_90a", false},  {"b200", "sm_100", true},    {"b200", "sm_100a", true},
+                      {"b200", "sm_100f", true},  {"b200", "sm_103", false},   {"b200", "sm_103a", false},
+                      {"gb300", "sm_103a", true}, {"gb300", "sm_100a", false}, {"gb300", "sm_100f", true},
+                      {"gb300", "sm_103f", true}, {"b200", "sm_120", false}};
   for (const Row& row : rows) {
     if (!Driver::has(row.model)) continue;
     CAPTURE(row.model, row.target);
     Driver& cu = Driver::of(row.model);
-    CHECK(load(cu, ptx_header(row.target, "8.8") + ptx_kernel("k", "", "")) == (row.runs ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX));
+    CHECK(load(cu, ptx_header(row.target, "8.8") + ptx_kernel("k", "", "")) ==
+          (row.runs ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX));
     if (!row.runs && cu.last_report) CHECK(mentions(cu.last_report(), {row.target, "compute capability"}));
   }
 }
 
 TEST_CASE("a PTX error comes with its line in the error log", "[driver]") {
   Driver& cu = Driver::of("h200");
-  const std::string ptx = ptx_header("sm_90") + ptx_kernel("k", "", "  .reg .b32 %r<2>;\n  frob.u32 %r1, %r1;");
+  const std::string ptx =
+      ptx_header("sm_90") + ptx_kernel("k", "", "  .reg .b32 %r<2>;\n  frob.u32 %r1, %r1;");
   char log[1024];
   std::memset(log, 'x', sizeof log);
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -165,18 +191,28 @@ TEST_CASE("an error log that is too small is cut and terminated", "[driver]") {
 
 TEST_CASE("a fatbin gives the newest PTX the device can run", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  const auto ptx = [](const char* target, const char* name) { return ptx_header(target, "8.8") + ptx_kernel(name, "", ""); };
+  const auto ptx = [](const char* target, const char* name) {
+    return ptx_header(target, "8.8") + ptx_kernel(name, "", "");
+  };
   const std::string image = fatbin({{1, 90, 0x11, ptx("sm_90", "old")},
                                     {1, 100, 0x11, ptx("sm_100a", "right")},
                                     {1, 103, 0x11, ptx("sm_103a", "other_device")},
-                                    {2, 100, 0x11, std::string("\x7f" "ELF", 64)}});
+                                    {2, 100, 0x11,
+                                     std::string("\x7f"
+                                                 "ELF",
+                                                 64)}});
   CHECK(load_fatbin(cu, image, "right") == CUDA_SUCCESS);
   CHECK(load_fatbin(cu, image, "old") == CUDA_ERROR_NOT_FOUND);
 }
 
 TEST_CASE("a fatbin without PTX to run is refused by what it holds", "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  CHECK(load_fatbin(cu, fatbin({{2, 100, 0x11, std::string("\x7f" "ELF", 64)}}), "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  CHECK(load_fatbin(cu,
+                    fatbin({{2, 100, 0x11,
+                             std::string("\x7f"
+                                         "ELF",
+                                         64)}}),
+                    "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
   CHECK(mentions(cu.last_report(), {"machine code for sm_100"}));
   CHECK(load_fatbin(cu, fatbin({{1, 100, 0x8011, "(\xb5/\xfd"}}), "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
   CHECK(mentions(cu.last_report(), {"zstd", "-no-compress"}));
@@ -187,7 +223,8 @@ TEST_CASE("a fatbin without PTX to run is refused by what it holds", "[driver][e
 TEST_CASE("a library lists its kernels and their parameters", "[driver]") {
   Driver& cu = Driver::of("h200");
   CUlibrary library = nullptr;
-  REQUIRE(cu.cuLibraryLoadData(&library, plain_module().c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) == CUDA_SUCCESS);
+  REQUIRE(cu.cuLibraryLoadData(&library, plain_module().c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) ==
+          CUDA_SUCCESS);
   unsigned count = 0;
   CHECK(cu.cuLibraryGetKernelCount(&count, library) == CUDA_SUCCESS);
   CHECK(count == 2);

@@ -17,7 +17,8 @@ namespace {
 
 const char* real_driver() { return std::getenv("MXFA_TEST_DRIVER"); }
 
-// A driver reads MXFA_EMU_DEVICE once, so every model needs a library of its own; another file is another library.
+// A driver reads MXFA_EMU_DEVICE once, so every model needs a library of its own; another file is another
+// library.
 void* open_copy() {
   static std::atomic<int> count = 0;
   const auto path = std::filesystem::temp_directory_path() /
@@ -47,8 +48,8 @@ Driver& Driver::of(const std::string& model) {
 Driver::Driver(const std::string& model) {
   handle_ = is_real() ? dlopen(real_driver(), RTLD_NOW | RTLD_LOCAL) : open_copy();
   if (!handle_) throw std::runtime_error(dlerror());
-#define X(name)                                              \
-  name = reinterpret_cast<decltype(name)>(symbol(#name));    \
+#define X(name)                                           \
+  name = reinterpret_cast<decltype(name)>(symbol(#name)); \
   if (!name) throw std::runtime_error(#name " is not exported");
   MXFA_DRIVER_FUNCTIONS(X)
 #undef X
@@ -66,7 +67,8 @@ void Driver::ready() {
     if (cuCtxSynchronize() == CUDA_SUCCESS) return;
     cuDevicePrimaryCtxReset_v2(0);
   }
-  if (const CUresult code = cuDevicePrimaryCtxRetain(&context_, 0)) throw std::runtime_error("retain: " + error(code));
+  if (const CUresult code = cuDevicePrimaryCtxRetain(&context_, 0))
+    throw std::runtime_error("retain: " + error(code));
   cuCtxSetCurrent(context_);
 }
 
@@ -78,7 +80,7 @@ std::string Driver::error(CUresult code) const {
 
 Buffer::Buffer(Driver& driver, size_t bytes) : driver_(driver), bytes_(bytes) {
   REQUIRE(driver.cuMemAlloc_v2(&address_, bytes) == CUDA_SUCCESS);
-  REQUIRE(driver.cuMemsetD8_v2(address_, 0xff, bytes) == CUDA_SUCCESS);   // NaN in every float format
+  REQUIRE(driver.cuMemsetD8_v2(address_, 0xff, bytes) == CUDA_SUCCESS);  // NaN in every float format
 }
 
 Buffer::Buffer(Driver& driver, const void* data, size_t bytes) : driver_(driver), bytes_(bytes) {

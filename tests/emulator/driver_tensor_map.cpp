@@ -1,5 +1,5 @@
-// What cuTensorMapEncodeTiled takes and refuses.  Expected answers are those of an H200 with the driver of CUDA 13.0, but for forms that
-// the CPU driver lacks.
+// What cuTensorMapEncodeTiled takes and refuses.  Expected answers are those of an H200 with the driver of
+// CUDA 13.0, but for forms that the CPU driver lacks.
 #include <functional>
 
 #include "driver_table.hpp"
@@ -9,7 +9,7 @@ using mxfa::test::Driver;
 
 namespace {
 
-struct Arguments {   // bf16, 128 rows of 64 elements in a 64x64 box
+struct Arguments {  // bf16, 128 rows of 64 elements in a 64x64 box
   CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   unsigned rank = 2;
   uint64_t address = 0x700000000000;
@@ -78,10 +78,14 @@ const Row kRows[] = {
     {"element stride 0", [](Arguments& a) { a.element_strides[1] = 0; }, kRefused},
     {"element stride 8", [](Arguments& a) { a.element_strides[1] = 8; }, kTaken},
     {"element stride 9", [](Arguments& a) { a.element_strides[1] = 9; }, kRefused},
-    {"a swizzle that does not exist", [](Arguments& a) { a.swizzle = static_cast<CUtensorMapSwizzle>(99); }, kRefused},
-    {"a type that does not exist", [](Arguments& a) { a.type = static_cast<CUtensorMapDataType>(99); }, kRefused},
-    {"a promotion that does not exist", [](Arguments& a) { a.promotion = static_cast<CUtensorMapL2promotion>(9); }, kRefused},
-    {"NaN fill of bf16", [](Arguments& a) { a.fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA; }, kTaken},
+    {"a swizzle that does not exist", [](Arguments& a) { a.swizzle = static_cast<CUtensorMapSwizzle>(99); },
+     kRefused},
+    {"a type that does not exist", [](Arguments& a) { a.type = static_cast<CUtensorMapDataType>(99); },
+     kRefused},
+    {"a promotion that does not exist",
+     [](Arguments& a) { a.promotion = static_cast<CUtensorMapL2promotion>(9); }, kRefused},
+    {"NaN fill of bf16", [](Arguments& a) { a.fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA; },
+     kTaken},
     {"NaN fill of bytes",
      [](Arguments& a) {
        a.type = CU_TENSOR_MAP_DATA_TYPE_UINT8;
@@ -110,8 +114,8 @@ const Row kRows[] = {
 };
 
 CUresult encode(Driver& cu, CUtensorMap* map, const Arguments& a) {
-  return cu.cuTensorMapEncodeTiled(map, a.type, a.rank, reinterpret_cast<void*>(a.address), a.dims, a.strides, a.box, a.element_strides,
-                                   a.interleave, a.swizzle, a.promotion, a.fill);
+  return cu.cuTensorMapEncodeTiled(map, a.type, a.rank, reinterpret_cast<void*>(a.address), a.dims, a.strides,
+                                   a.box, a.element_strides, a.interleave, a.swizzle, a.promotion, a.fill);
 }
 
 }  // namespace
@@ -128,7 +132,8 @@ TEST_CASE("tensor maps are checked as the driver of an H200 checks them", "[driv
   CHECK(encode(cu, nullptr, {}) == kRefused);
 }
 
-TEST_CASE("a refused tensor map is left as it was", "[driver][emulator-only]") {   // a real driver may write it
+TEST_CASE("a refused tensor map is left as it was",
+          "[driver][emulator-only]") {  // a real driver may write it
   Driver& cu = Driver::of("b200");
   alignas(64) CUtensorMap map;
   for (auto& word : map.opaque) word = 0x1122334455667788;

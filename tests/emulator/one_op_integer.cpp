@@ -1,89 +1,19 @@
-// Integer, logic, shift, bit-field and comparison instructions against references written from the PTX ISA, "Integer Arithmetic", "Logic
-// and Shift", "Comparison and Selection".
-#include <bit>
+// Integer arithmetic, comparison, selection and moves against references written from the PTX ISA, "Integer
+// Arithmetic", "Comparison and Selection", "Data Movement".
+#include "one_op_integer.hpp"
 
-#include "one_op.hpp"
+#include <algorithm>
+
 #include "support/catch.hpp"
 
 using namespace mxfa::test;
 
 namespace {
 
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-using s16 = int16_t;
-using s32 = int32_t;
-using s64 = int64_t;
-using u128 = unsigned __int128;
-using s128 = __int128;
-
-struct Row {
-  Form form;
-  Reference expected;
-};
-
-std::vector<std::vector<uint64_t>> edges_for(const std::vector<std::string>& types) {
-  std::vector<std::vector<uint64_t>> operands;
-  for (const auto& type : types) operands.push_back(type.ends_with("16") ? edges16() : type.ends_with("32") ? edges32() : edges64());
-  return operands;
-}
-
-void check(const std::vector<Row>& rows, const std::string& target = "sm_90") {
-  for (const Row& row : rows) check_form(row.form, combine(edges_for(row.form.inputs)), row.expected, target);
-}
-
-const std::vector<std::string> k32x1 = {"b32"}, k32x2 = {"b32", "b32"}, k32x3 = {"b32", "b32", "b32"};
-const std::vector<std::string> k64x1 = {"b64"}, k64x2 = {"b64", "b64"}, k64x3 = {"b64", "b64", "b64"};
-const std::vector<std::string> k16x1 = {"b16"}, k16x2 = {"b16", "b16"};
-
-u32 saturate(s64 value) { return value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? static_cast<u32>(INT32_MIN) : static_cast<u32>(value); }
-
-// prmt: selector nibble n picks byte n of {b, a}; bit 3 of it replicates that byte's sign.
-u32 prmt(u32 a, u32 b, u32 selector) {
-  const u64 bytes = static_cast<u64>(b) << 32 | a;
-  u32 result = 0;
-  for (int i = 0; i < 4; ++i) {
-    const u32 nibble = selector >> (4 * i) & 0xf;
-    u32 byte = bytes >> (8 * (nibble & 7)) & 0xff;
-    if (nibble & 8) byte = byte & 0x80 ? 0xff : 0;
-    result |= byte << (8 * i);
-  }
-  return result;
-}
-
-u64 bfe(u64 a, u32 position, u32 length, int width, bool is_signed) {
-  position &= 0xff;
-  length &= 0xff;
-  const int msb = width - 1;
-  u64 sign = 0;
-  if (is_signed && length != 0) sign = a >> std::min<int>(position + length - 1, msb) & 1;
-  u64 result = 0;
-  for (int i = 0; i <= msb; ++i) {
-    const u64 bit = i < static_cast<int>(length) && static_cast<int>(position) + i <= msb ? a >> (position + i) & 1 : sign;
-    result |= bit << i;
-  }
-  return result;
-}
-
-u64 bfi(u64 a, u64 b, u32 position, u32 length, int width) {
-  position &= 0xff;
-  length &= 0xff;
-  u64 result = b;
-  for (u32 i = 0; i < length && position + i < static_cast<u32>(width); ++i) {
-    result = (result & ~(1ull << (position + i))) | (a >> i & 1) << (position + i);
-  }
-  return result;
-}
-
-// Bit position of the most significant bit that differs from the sign (signed) or is set (unsigned); all ones if there is none.
-u32 bfind(u64 a, int width, bool is_signed, bool shift_amount) {
-  if (is_signed && a >> (width - 1) & 1) a = ~a;
-  if (width == 32) a &= 0xffffffff;
-  for (int i = width - 1; i >= 0; --i) {
-    if (a >> i & 1) return shift_amount ? width - 1 - i : i;
-  }
-  return ~0u;
+u32 saturate(s64 value) {
+  return value > INT32_MAX   ? INT32_MAX
+         : value < INT32_MIN ? static_cast<u32>(INT32_MIN)
+                             : static_cast<u32>(value);
 }
 
 }  // namespace
@@ -92,8 +22,10 @@ TEST_CASE("add and sub wrap, and saturate where asked", "[one_op]") {
   check({
       {{"add.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] + w[1]}; }},
       {{"add.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] + w[1]}; }},
-      {{"add.sat.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{saturate(s64{s32(w[0])} + s32(w[1]))}; }},
-      {{"sub.sat.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{saturate(s64{s32(w[0])} - s32(w[1]))}; }},
+      {{"add.sat.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{saturate(s64{s32(w[0])} + s32(w[1]))}; }},
+      {{"sub.sat.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{saturate(s64{s32(w[0])} - s32(w[1]))}; }},
       {{"sub.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] - w[1]}; }},
       {{"add.s64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{w[0] + w[1]}; }},
       {{"sub.u64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{w[0] - w[1]}; }},
@@ -101,17 +33,23 @@ TEST_CASE("add and sub wrap, and saturate where asked", "[one_op]") {
       {{"sub.s16 %d0, %a0, %a1;", k16x2, k16x1}, [](const Words& w) { return Words{w[0] - w[1]}; }},
       {{"neg.s32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{-w[0]}; }},
       {{"neg.s64 %d0, %a0;", k64x1, k64x1}, [](const Words& w) { return Words{-w[0]}; }},
-      {{"abs.s32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{s32(w[0]) < 0 ? -w[0] : w[0]}; }},
-      {{"abs.s64 %d0, %a0;", k64x1, k64x1}, [](const Words& w) { return Words{s64(w[0]) < 0 ? -w[0] : w[0]}; }},
+      {{"abs.s32 %d0, %a0;", k32x1, k32x1},
+       [](const Words& w) { return Words{s32(w[0]) < 0 ? -w[0] : w[0]}; }},
+      {{"abs.s64 %d0, %a0;", k64x1, k64x1},
+       [](const Words& w) { return Words{s64(w[0]) < 0 ? -w[0] : w[0]}; }},
   });
 }
 
 TEST_CASE("carry chains", "[one_op]") {
   check({
       {{"add.cc.u32 %d0, %a0, %a1; addc.u32 %d1, %a2, %a2;", k32x3, k32x2},
-       [](const Words& w) { return Words{w[0] + w[1], w[2] + w[2] + ((w[0] + w[1]) >> 32)}; }},
+       [](const Words& w) {
+         return Words{w[0] + w[1], w[2] + w[2] + ((w[0] + w[1]) >> 32)};
+       }},
       {{"sub.cc.u32 %d0, %a0, %a1; subc.u32 %d1, %a2, %a0;", k32x3, k32x2},
-       [](const Words& w) { return Words{w[0] - w[1], w[2] - w[0] - (w[0] < w[1])}; }},
+       [](const Words& w) {
+         return Words{w[0] - w[1], w[2] - w[0] - (w[0] < w[1])};
+       }},
   });
 }
 
@@ -119,21 +57,30 @@ TEST_CASE("mul and mad: low, high and wide halves", "[one_op]") {
   check({
       {{"mul.lo.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] * w[1]}; }},
       {{"mul.hi.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] * w[1] >> 32}; }},
-      {{"mul.hi.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{u64(s64{s32(w[0])} * s32(w[1])) >> 32}; }},
+      {{"mul.hi.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{u64(s64{s32(w[0])} * s32(w[1])) >> 32}; }},
       {{"mul.wide.u32 %d0, %a0, %a1;", k32x2, k64x1}, [](const Words& w) { return Words{w[0] * w[1]}; }},
-      {{"mul.wide.s32 %d0, %a0, %a1;", k32x2, k64x1}, [](const Words& w) { return Words{u64(s64{s32(w[0])} * s32(w[1]))}; }},
+      {{"mul.wide.s32 %d0, %a0, %a1;", k32x2, k64x1},
+       [](const Words& w) { return Words{u64(s64{s32(w[0])} * s32(w[1]))}; }},
       {{"mul.wide.u16 %d0, %a0, %a1;", k16x2, k32x1}, [](const Words& w) { return Words{w[0] * w[1]}; }},
-      {{"mul.wide.s16 %d0, %a0, %a1;", k16x2, k32x1}, [](const Words& w) { return Words{u64(s64{s16(w[0])} * s16(w[1]))}; }},
+      {{"mul.wide.s16 %d0, %a0, %a1;", k16x2, k32x1},
+       [](const Words& w) { return Words{u64(s64{s16(w[0])} * s16(w[1]))}; }},
       {{"mul.lo.s16 %d0, %a0, %a1;", k16x2, k16x1}, [](const Words& w) { return Words{w[0] * w[1]}; }},
       {{"mul.lo.s64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{w[0] * w[1]}; }},
-      {{"mul.hi.u64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{u64(u128{w[0]} * w[1] >> 64)}; }},
-      {{"mul.hi.s64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{u64(s128{s64(w[0])} * s64(w[1]) >> 64)}; }},
-      {{"mad.lo.s32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
-      {{"mad.hi.u32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [](const Words& w) { return Words{(w[0] * w[1] >> 32) + w[2]}; }},
-      {{"mad.wide.u32 %d0, %a0, %a1, %a2;", {"b32", "b32", "b64"}, k64x1}, [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
+      {{"mul.hi.u64 %d0, %a0, %a1;", k64x2, k64x1},
+       [](const Words& w) { return Words{u64(u128{w[0]} * w[1] >> 64)}; }},
+      {{"mul.hi.s64 %d0, %a0, %a1;", k64x2, k64x1},
+       [](const Words& w) { return Words{u64(s128{s64(w[0])} * s64(w[1]) >> 64)}; }},
+      {{"mad.lo.s32 %d0, %a0, %a1, %a2;", k32x3, k32x1},
+       [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
+      {{"mad.hi.u32 %d0, %a0, %a1, %a2;", k32x3, k32x1},
+       [](const Words& w) { return Words{(w[0] * w[1] >> 32) + w[2]}; }},
+      {{"mad.wide.u32 %d0, %a0, %a1, %a2;", {"b32", "b32", "b64"}, k64x1},
+       [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
       {{"mad.wide.s32 %d0, %a0, %a1, %a2;", {"b32", "b32", "b64"}, k64x1},
        [](const Words& w) { return Words{u64(s64{s32(w[0])} * s32(w[1])) + w[2]}; }},
-      {{"mad.lo.u64 %d0, %a0, %a1, %a2;", k64x3, k64x1}, [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
+      {{"mad.lo.u64 %d0, %a0, %a1, %a2;", k64x3, k64x1},
+       [](const Words& w) { return Words{w[0] * w[1] + w[2]}; }},
       {{"sad.u32 %d0, %a0, %a1, %a2;", k32x3, k32x1},
        [](const Words& w) { return Words{(w[0] < w[1] ? w[1] - w[0] : w[0] - w[1]) + w[2]}; }},
   });
@@ -149,143 +96,45 @@ TEST_CASE("div and rem round towards zero", "[one_op]") {
     return cases;
   };
   const auto unsigned32 = defined(k32x2, [](const Words& w) { return w[1] != 0; });
-  const auto signed32 = defined(k32x2, [](const Words& w) { return w[1] != 0 && !(w[0] == 0x80000000 && w[1] == 0xffffffff); });
+  const auto signed32 =
+      defined(k32x2, [](const Words& w) { return w[1] != 0 && !(w[0] == 0x80000000 && w[1] == 0xffffffff); });
   const auto unsigned64 = defined(k64x2, [](const Words& w) { return w[1] != 0; });
-  const auto signed64 = defined(k64x2, [](const Words& w) { return w[1] != 0 && !(w[0] == 1ull << 63 && w[1] == ~0ull); });
-  check_form({"div.u32 %d0, %a0, %a1;", k32x2, k32x1}, unsigned32, [](const Words& w) { return Words{w[0] / w[1]}; });
-  check_form({"rem.u32 %d0, %a0, %a1;", k32x2, k32x1}, unsigned32, [](const Words& w) { return Words{w[0] % w[1]}; });
-  check_form({"div.s32 %d0, %a0, %a1;", k32x2, k32x1}, signed32, [](const Words& w) { return Words{u64(s32(w[0]) / s32(w[1]))}; });
-  check_form({"rem.s32 %d0, %a0, %a1;", k32x2, k32x1}, signed32, [](const Words& w) { return Words{u64(s32(w[0]) % s32(w[1]))}; });
-  check_form({"div.u64 %d0, %a0, %a1;", k64x2, k64x1}, unsigned64, [](const Words& w) { return Words{w[0] / w[1]}; });
-  check_form({"rem.u64 %d0, %a0, %a1;", k64x2, k64x1}, unsigned64, [](const Words& w) { return Words{w[0] % w[1]}; });
-  check_form({"div.s64 %d0, %a0, %a1;", k64x2, k64x1}, signed64, [](const Words& w) { return Words{u64(s64(w[0]) / s64(w[1]))}; });
+  const auto signed64 =
+      defined(k64x2, [](const Words& w) { return w[1] != 0 && !(w[0] == 1ull << 63 && w[1] == ~0ull); });
+  check_form({"div.u32 %d0, %a0, %a1;", k32x2, k32x1}, unsigned32,
+             [](const Words& w) { return Words{w[0] / w[1]}; });
+  check_form({"rem.u32 %d0, %a0, %a1;", k32x2, k32x1}, unsigned32,
+             [](const Words& w) { return Words{w[0] % w[1]}; });
+  check_form({"div.s32 %d0, %a0, %a1;", k32x2, k32x1}, signed32,
+             [](const Words& w) { return Words{u64(s32(w[0]) / s32(w[1]))}; });
+  check_form({"rem.s32 %d0, %a0, %a1;", k32x2, k32x1}, signed32,
+             [](const Words& w) { return Words{u64(s32(w[0]) % s32(w[1]))}; });
+  check_form({"div.u64 %d0, %a0, %a1;", k64x2, k64x1}, unsigned64,
+             [](const Words& w) { return Words{w[0] / w[1]}; });
+  check_form({"rem.u64 %d0, %a0, %a1;", k64x2, k64x1}, unsigned64,
+             [](const Words& w) { return Words{w[0] % w[1]}; });
+  check_form({"div.s64 %d0, %a0, %a1;", k64x2, k64x1}, signed64,
+             [](const Words& w) { return Words{u64(s64(w[0]) / s64(w[1]))}; });
 }
 
 TEST_CASE("min and max of integers", "[one_op]") {
   check({
       {{"min.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{std::min(w[0], w[1])}; }},
       {{"max.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{std::max(w[0], w[1])}; }},
-      {{"min.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{u64(std::min(s32(w[0]), s32(w[1])))}; }},
-      {{"max.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{u64(std::max(s32(w[0]), s32(w[1])))}; }},
+      {{"min.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{u64(std::min(s32(w[0]), s32(w[1])))}; }},
+      {{"max.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{u64(std::max(s32(w[0]), s32(w[1])))}; }},
       {{"max.relu.s32 %d0, %a0, %a1;", k32x2, k32x1},
-       [](const Words& w) { return Words{u64(std::max({s32(w[0]), s32(w[1]), 0}))}; }},
-      {{"min.s64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{u64(std::min(s64(w[0]), s64(w[1])))}; }},
+       [](const Words& w) {
+         return Words{u64(std::max({s32(w[0]), s32(w[1]), 0}))};
+       }},
+      {{"min.s64 %d0, %a0, %a1;", k64x2, k64x1},
+       [](const Words& w) { return Words{u64(std::min(s64(w[0]), s64(w[1])))}; }},
       {{"max.u64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{std::max(w[0], w[1])}; }},
-      {{"min.s16 %d0, %a0, %a1;", k16x2, k16x1}, [](const Words& w) { return Words{u64(std::min(s16(w[0]), s16(w[1])))}; }},
+      {{"min.s16 %d0, %a0, %a1;", k16x2, k16x1},
+       [](const Words& w) { return Words{u64(std::min(s16(w[0]), s16(w[1])))}; }},
   });
-}
-
-TEST_CASE("logic", "[one_op]") {
-  check({
-      {{"and.b32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] & w[1]}; }},
-      {{"or.b32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] | w[1]}; }},
-      {{"xor.b32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] ^ w[1]}; }},
-      {{"not.b32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{~w[0]}; }},
-      {{"and.b64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{w[0] & w[1]}; }},
-      {{"xor.b64 %d0, %a0, %a1;", k64x2, k64x1}, [](const Words& w) { return Words{w[0] ^ w[1]}; }},
-      {{"not.b64 %d0, %a0;", k64x1, k64x1}, [](const Words& w) { return Words{~w[0]}; }},
-      {{"or.b16 %d0, %a0, %a1;", k16x2, k16x1}, [](const Words& w) { return Words{w[0] | w[1]}; }},
-      {{"not.b16 %d0, %a0;", k16x1, k16x1}, [](const Words& w) { return Words{~w[0]}; }},
-      {{"cnot.b32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{w[0] == 0}; }},
-  });
-  for (const u32 table : {0x00u, 0xffu, 0x80u, 0x96u, 0xe8u, 0xcau, 0x1bu, 0xf8u}) {
-    check_form({"lop3.b32 %d0, %a0, %a1, %a2, " + std::to_string(table) + ";", k32x3, k32x1}, combine({edges32(), edges32(), edges32()}),
-               [table](const Words& w) {
-                 u64 result = 0;
-                 for (int i = 0; i < 32; ++i) {
-                   const u64 row = (w[0] >> i & 1) << 2 | (w[1] >> i & 1) << 1 | (w[2] >> i & 1);
-                   result |= u64{table >> row & 1} << i;
-                 }
-                 return Words{result};
-               });
-  }
-}
-
-TEST_CASE("logic of predicates", "[one_op]") {
-  const std::string compare = "setp.ne.u32 %q0, %a0, 0; setp.ne.u32 %q1, %a1, 0; ";
-  const std::vector<uint64_t> both = {0, 1};
-  struct Op { const char* text; bool (*value)(bool, bool); };
-  for (const Op& op : {Op{"and.pred %q2, %q0, %q1;", [](bool a, bool b) { return a && b; }},
-                       {"or.pred %q2, %q0, %q1;", [](bool a, bool b) { return a || b; }},
-                       {"xor.pred %q2, %q0, %q1;", [](bool a, bool b) { return a != b; }},
-                       {"not.pred %q2, %q1;", [](bool, bool b) { return !b; }},
-                       {"mov.pred %q2, %q0;", [](bool a, bool) { return a; }}}) {
-    check_form({compare + op.text + " selp.u32 %d0, 1, 0, %q2;", k32x2, k32x1}, combine({both, both}),
-               [&](const Words& w) { return Words{op.value(w[0], w[1])}; });
-  }
-}
-
-TEST_CASE("shifts clamp their amount", "[one_op]") {
-  check({
-      {{"shl.b32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[1] > 31 ? 0 : w[0] << w[1]}; }},
-      {{"shr.u32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[1] > 31 ? 0 : w[0] >> w[1]}; }},
-      {{"shr.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{u64(s32(w[0]) >> std::min<u64>(w[1], 31))}; }},
-      {{"shl.b64 %d0, %a0, %a1;", {"b64", "b32"}, k64x1}, [](const Words& w) { return Words{w[1] > 63 ? 0 : w[0] << w[1]}; }},
-      {{"shr.u64 %d0, %a0, %a1;", {"b64", "b32"}, k64x1}, [](const Words& w) { return Words{w[1] > 63 ? 0 : w[0] >> w[1]}; }},
-      {{"shr.s64 %d0, %a0, %a1;", {"b64", "b32"}, k64x1}, [](const Words& w) { return Words{u64(s64(w[0]) >> std::min<u64>(w[1], 63))}; }},
-      {{"shl.b16 %d0, %a0, %a1;", {"b16", "b32"}, k16x1}, [](const Words& w) { return Words{w[1] > 15 ? 0 : w[0] << w[1]}; }},
-      {{"shr.s16 %d0, %a0, %a1;", {"b16", "b32"}, k16x1}, [](const Words& w) { return Words{u64(s16(w[0]) >> std::min<u64>(w[1], 15))}; }},
-  });
-}
-
-TEST_CASE("funnel shifts take the amount modulo 32 or clamped at 32", "[one_op]") {
-  // a holds the low word, b the high one.
-  const auto left = [](u64 low, u64 high, u64 n) { return Words{n == 0 ? high : n == 32 ? low : (high << n | low >> (32 - n)) & 0xffffffff}; };
-  const auto right = [](u64 low, u64 high, u64 n) { return Words{n == 0 ? low : n == 32 ? high : (high << (32 - n) | low >> n) & 0xffffffff}; };
-  check({
-      {{"shf.l.wrap.b32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [&](const Words& w) { return left(w[0], w[1], w[2] & 31); }},
-      {{"shf.r.wrap.b32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [&](const Words& w) { return right(w[0], w[1], w[2] & 31); }},
-      {{"shf.l.clamp.b32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [&](const Words& w) { return left(w[0], w[1], std::min<u64>(w[2], 32)); }},
-      {{"shf.r.clamp.b32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [&](const Words& w) { return right(w[0], w[1], std::min<u64>(w[2], 32)); }},
-  });
-}
-
-TEST_CASE("bit fields", "[one_op]") {
-  const std::vector<uint64_t> positions = {0, 1, 7, 15, 16, 31, 32, 33, 63, 64, 65, 127, 255, 256, 0x1ff, 0xffffffff};
-  // PTX allows 0 to 255; the 32-bit forms of an H200 take the low byte of larger ones, its 64-bit forms do not.
-  const std::vector<uint64_t> allowed(positions.begin(), positions.begin() + 13);
-  for (const bool is_signed : {false, true}) {
-    const std::string sign = is_signed ? "s" : "u";
-    check_form({"bfe." + sign + "32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, combine({edges32(), positions, positions}, 20000),
-               [=](const Words& w) { return Words{bfe(w[0], w[1], w[2], 32, is_signed)}; });
-    check_form({"bfe." + sign + "64 %d0, %a0, %a1, %a2;", {"b64", "b32", "b32"}, k64x1}, combine({edges64(), allowed, allowed}, 20000),
-               [=](const Words& w) { return Words{bfe(w[0], w[1], w[2], 64, is_signed)}; });
-  }
-  check_form({"bfi.b32 %d0, %a0, %a1, %a2, %a3;", {"b32", "b32", "b32", "b32"}, k32x1},
-             combine({edges32(), edges32(), positions, positions}, 20000), [](const Words& w) { return Words{bfi(w[0], w[1], w[2], w[3], 32)}; });
-  check_form({"bfi.b64 %d0, %a0, %a1, %a2, %a3;", {"b64", "b64", "b32", "b32"}, k64x1},
-             combine({edges64(), edges64(), allowed, allowed}, 20000), [](const Words& w) { return Words{bfi(w[0], w[1], w[2], w[3], 64)}; });
-}
-
-TEST_CASE("counting and reversing bits", "[one_op]") {
-  check({
-      {{"popc.b32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{u64(std::popcount(u32(w[0])))}; }},
-      {{"popc.b64 %d0, %a0;", k64x1, k32x1}, [](const Words& w) { return Words{u64(std::popcount(w[0]))}; }},
-      {{"clz.b32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{u64(std::countl_zero(u32(w[0])))}; }},
-      {{"clz.b64 %d0, %a0;", k64x1, k32x1}, [](const Words& w) { return Words{u64(std::countl_zero(w[0]))}; }},
-      {{"brev.b32 %d0, %a0;", k32x1, k32x1},
-       [](const Words& w) {
-         u32 result = 0;
-         for (int i = 0; i < 32; ++i) result |= (w[0] >> i & 1) << (31 - i);
-         return Words{result};
-       }},
-      {{"brev.b64 %d0, %a0;", k64x1, k64x1},
-       [](const Words& w) {
-         u64 result = 0;
-         for (int i = 0; i < 64; ++i) result |= (w[0] >> i & 1) << (63 - i);
-         return Words{result};
-       }},
-      {{"bfind.u32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{bfind(w[0], 32, false, false)}; }},
-      {{"bfind.s32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{bfind(w[0], 32, true, false)}; }},
-      {{"bfind.shiftamt.u32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{bfind(w[0], 32, false, true)}; }},
-      {{"bfind.u64 %d0, %a0;", k64x1, k32x1}, [](const Words& w) { return Words{bfind(w[0], 64, false, false)}; }},
-  });
-}
-
-TEST_CASE("prmt picks bytes and replicates signs", "[one_op]") {
-  check({{{"prmt.b32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [](const Words& w) { return Words{prmt(w[0], w[1], w[2])}; }}});
-  check_form({"prmt.b32 %d0, %a0, %a1, 0x5410;", k32x2, k32x1}, combine({edges32(), edges32()}),
-             [](const Words& w) { return Words{(w[0] & 0xffff) | w[1] << 16}; });
 }
 
 TEST_CASE("dp4a sums four byte products", "[one_op]") {
@@ -299,31 +148,49 @@ TEST_CASE("dp4a sums four byte products", "[one_op]") {
       {{"dp4a.s32.s32 %d0, %a0, %a1, %a2;", k32x3, k32x1},
        [](const Words& w) {
          u64 sum = w[2];
-         for (int i = 0; i < 4; ++i) sum += static_cast<int8_t>(w[0] >> (8 * i)) * static_cast<int8_t>(w[1] >> (8 * i));
+         for (int i = 0; i < 4; ++i)
+           sum += static_cast<int8_t>(w[0] >> (8 * i)) * static_cast<int8_t>(w[1] >> (8 * i));
          return Words{sum};
        }},
   });
 }
 
 TEST_CASE("setp of integers, with and without combination", "[one_op]") {
-  struct Op { const char* name; bool (*is_true)(u64, u64); };
-  const auto test = [](const std::string& type, const std::vector<std::string>& types, const std::vector<Op>& ops) {
+  struct Op {
+    const char* name;
+    bool (*is_true)(u64, u64);
+  };
+  const auto test = [](const std::string& type, const std::vector<std::string>& types,
+                       const std::vector<Op>& ops) {
     for (const Op& op : ops) {
-      check_form({"setp." + std::string(op.name) + "." + type + " %q0, %a0, %a1; selp.u32 %d0, 1, 0, %q0;", types, k32x1},
+      check_form({"setp." + std::string(op.name) + "." + type + " %q0, %a0, %a1; selp.u32 %d0, 1, 0, %q0;",
+                  types, k32x1},
                  combine(edges_for(types)), [&](const Words& w) { return Words{op.is_true(w[0], w[1])}; });
     }
   };
-  test("u32", k32x2, {{"eq", [](u64 a, u64 b) { return a == b; }}, {"ne", [](u64 a, u64 b) { return a != b; }},
-                      {"lt", [](u64 a, u64 b) { return a < b; }}, {"le", [](u64 a, u64 b) { return a <= b; }},
-                      {"gt", [](u64 a, u64 b) { return a > b; }}, {"ge", [](u64 a, u64 b) { return a >= b; }},
-                      {"lo", [](u64 a, u64 b) { return a < b; }}, {"hs", [](u64 a, u64 b) { return a >= b; }}});
-  test("s32", k32x2, {{"lt", [](u64 a, u64 b) { return s32(a) < s32(b); }}, {"ge", [](u64 a, u64 b) { return s32(a) >= s32(b); }}});
-  test("s64", k64x2, {{"lt", [](u64 a, u64 b) { return s64(a) < s64(b); }}, {"le", [](u64 a, u64 b) { return s64(a) <= s64(b); }}});
-  test("u64", k64x2, {{"gt", [](u64 a, u64 b) { return a > b; }}, {"eq", [](u64 a, u64 b) { return a == b; }}});
+  test("u32", k32x2,
+       {{"eq", [](u64 a, u64 b) { return a == b; }},
+        {"ne", [](u64 a, u64 b) { return a != b; }},
+        {"lt", [](u64 a, u64 b) { return a < b; }},
+        {"le", [](u64 a, u64 b) { return a <= b; }},
+        {"gt", [](u64 a, u64 b) { return a > b; }},
+        {"ge", [](u64 a, u64 b) { return a >= b; }},
+        {"lo", [](u64 a, u64 b) { return a < b; }},
+        {"hs", [](u64 a, u64 b) { return a >= b; }}});
+  test("s32", k32x2, {{"lt", [](u64 a, u64 b) { return s32(a) < s32(b); }}, {"ge", [](u64 a, u64 b) {
+                                                                               return s32(a) >= s32(b);
+                                                                             }}});
+  test("s64", k64x2, {{"lt", [](u64 a, u64 b) { return s64(a) < s64(b); }}, {"le", [](u64 a, u64 b) {
+                                                                               return s64(a) <= s64(b);
+                                                                             }}});
+  test("u64", k64x2,
+       {{"gt", [](u64 a, u64 b) { return a > b; }}, {"eq", [](u64 a, u64 b) { return a == b; }}});
   test("s16", k16x2, {{"lt", [](u64 a, u64 b) { return s16(a) < s16(b); }}});
 
   // Both destinations, and a third predicate.
-  check({{{"setp.ne.u32 %q2, %a2, 0; setp.lt.and.s32 %q0|%q1, %a0, %a1, !%q2; selp.u32 %d0, 1, 0, %q0; selp.u32 %d1, 1, 0, %q1;", k32x3, k32x2},
+  check({{{"setp.ne.u32 %q2, %a2, 0; setp.lt.and.s32 %q0|%q1, %a0, %a1, !%q2; selp.u32 %d0, 1, 0, %q0; "
+           "selp.u32 %d1, 1, 0, %q1;",
+           k32x3, k32x2},
           [](const Words& w) {
             const bool less = s32(w[0]) < s32(w[1]), c = w[2] == 0;
             return Words{less && c, !less && c};
@@ -332,24 +199,36 @@ TEST_CASE("setp of integers, with and without combination", "[one_op]") {
 
 TEST_CASE("selp, slct and set", "[one_op]") {
   check({
-      {{"setp.gt.s32 %q0, %a2, 0; selp.b32 %d0, %a0, %a1, %q0;", k32x3, k32x1}, [](const Words& w) { return Words{s32(w[2]) > 0 ? w[0] : w[1]}; }},
+      {{"setp.gt.s32 %q0, %a2, 0; selp.b32 %d0, %a0, %a1, %q0;", k32x3, k32x1},
+       [](const Words& w) { return Words{s32(w[2]) > 0 ? w[0] : w[1]}; }},
       {{"setp.gt.s32 %q0, %a2, 0; selp.b64 %d0, %a0, %a1, %q0;", {"b64", "b64", "b32"}, k64x1},
        [](const Words& w) { return Words{s32(w[2]) > 0 ? w[0] : w[1]}; }},
-      {{"slct.b32.s32 %d0, %a0, %a1, %a2;", k32x3, k32x1}, [](const Words& w) { return Words{s32(w[2]) >= 0 ? w[0] : w[1]}; }},
-      {{"set.lt.u32.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{s32(w[0]) < s32(w[1]) ? ~0ull : 0}; }},
-      {{"set.eq.f32.u32 %d0, %a0, %a1;", k32x2, {"f32"}}, [](const Words& w) { return Words{w[0] == w[1] ? 0x3f800000ull : 0}; }},
+      {{"slct.b32.s32 %d0, %a0, %a1, %a2;", k32x3, k32x1},
+       [](const Words& w) { return Words{s32(w[2]) >= 0 ? w[0] : w[1]}; }},
+      {{"set.lt.u32.s32 %d0, %a0, %a1;", k32x2, k32x1},
+       [](const Words& w) { return Words{s32(w[0]) < s32(w[1]) ? ~0ull : 0}; }},
+      {{"set.eq.f32.u32 %d0, %a0, %a1;", k32x2, {"f32"}},
+       [](const Words& w) { return Words{w[0] == w[1] ? 0x3f800000ull : 0}; }},
   });
 }
 
 TEST_CASE("mov splits and joins registers", "[one_op]") {
   check({
-      {{"mov.b64 {%d0, %d1}, %a0;", k64x1, k32x2}, [](const Words& w) { return Words{w[0], w[0] >> 32}; }},
+      {{"mov.b64 {%d0, %d1}, %a0;", k64x1, k32x2},
+       [](const Words& w) {
+         return Words{w[0], w[0] >> 32};
+       }},
       {{"mov.b64 %d0, {%a0, %a1};", k32x2, k64x1}, [](const Words& w) { return Words{w[0] | w[1] << 32}; }},
-      {{"mov.b32 {%d0, %d1}, %a0;", k32x1, k16x2}, [](const Words& w) { return Words{w[0], w[0] >> 16}; }},
+      {{"mov.b32 {%d0, %d1}, %a0;", k32x1, k16x2},
+       [](const Words& w) {
+         return Words{w[0], w[0] >> 16};
+       }},
       {{"mov.b32 %d0, {%a0, %a1};", k16x2, k32x1}, [](const Words& w) { return Words{w[0] | w[1] << 16}; }},
       {{"mov.b64 {_, %d0}, %a0;", k64x1, k32x1}, [](const Words& w) { return Words{w[0] >> 32}; }},
       {{".reg .b128 %wide; mov.b128 %wide, {%a0, %a1}; mov.b128 {%d1, %d0}, %wide;", k64x2, k64x2},
-       [](const Words& w) { return Words{w[1], w[0]}; }},
+       [](const Words& w) {
+         return Words{w[1], w[0]};
+       }},
   });
 }
 
@@ -361,30 +240,12 @@ TEST_CASE("integer cvt extends, truncates and saturates", "[one_op]") {
       {{"cvt.u16.u32 %d0, %a0;", k32x1, k16x1}, [](const Words& w) { return Words{w[0]}; }},
       {{"cvt.u32.u16 %d0, %a0;", k16x1, k32x1}, [](const Words& w) { return Words{w[0]}; }},
       {{"cvt.s32.s16 %d0, %a0;", k16x1, k32x1}, [](const Words& w) { return Words{u64(s64{s16(w[0])})}; }},
-      {{"cvt.s32.s8 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{u64(s64{static_cast<int8_t>(w[0])})}; }},
+      {{"cvt.s32.s8 %d0, %a0;", k32x1, k32x1},
+       [](const Words& w) { return Words{u64(s64{static_cast<int8_t>(w[0])})}; }},
       {{"cvt.u32.u8 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{w[0] & 0xff}; }},
       {{"cvt.sat.s16.s32 %d0, %a0;", k32x1, k16x1},
        [](const Words& w) { return Words{u64(std::max(-32768, std::min(32767, s32(w[0]))))}; }},
-      {{"cvt.sat.u8.s32 %d0, %a0;", k32x1, k32x1}, [](const Words& w) { return Words{u64(std::max(0, std::min(255, s32(w[0]))))}; }},
-  });
-}
-
-TEST_CASE("packed and byte-wise integer forms", "[one_op]") {
-  check({
-      {{"vadd.s32.s32.s32 %d0, %a0, %a1;", k32x2, k32x1}, [](const Words& w) { return Words{w[0] + w[1]}; }},
-      {{"bmsk.clamp.b32 %d0, %a0, %a1;", k32x2, k32x1},
-       [](const Words& w) {
-         u32 result = 0;
-         for (u64 i = 0; i < 32; ++i) {
-           if (i >= w[0] && i - w[0] < w[1]) result |= 1u << i;
-         }
-         return Words{result};
-       }},
-      {{"szext.clamp.s32 %d0, %a0, %a1;", k32x2, k32x1},
-       [](const Words& w) {
-         const u64 n = std::min<u64>(w[1], 32);
-         if (n == 0) return Words{0};
-         return Words{u64(s64(w[0] << (64 - n)) >> (64 - n))};
-       }},
+      {{"cvt.sat.u8.s32 %d0, %a0;", k32x1, k32x1},
+       [](const Words& w) { return Words{u64(std::max(0, std::min(255, s32(w[0]))))}; }},
   });
 }
