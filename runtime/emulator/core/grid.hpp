@@ -27,6 +27,7 @@ struct KernelInfo {
   uint32_t static_shared = 0, local_bytes = 0;
   uint32_t max_threads = 1024;                 // .maxntid product, else 1024
   uint32_t registers = 0;                      // .maxnreg, else derived from .maxntid/.minnctapersm: what setmaxnreg starts from
+  Dim3 required_block{0, 0, 0};                // .reqntid; 0 = none
   Dim3 required_cluster{0, 0, 0};              // .reqnctapercluster / .explicitcluster; 0 = none
 };
 

@@ -138,6 +138,7 @@ class LoadedModule final : public Module {
     const auto product = [](const uint32_t (&d)[3]) { return d[0] ? d[0] * std::max(1u, d[1]) * std::max(1u, d[2]) : 0; };
     const uint32_t threads = product(f.required_threads) ? product(f.required_threads) : product(f.max_threads);
     info.max_threads = threads ? std::min(threads, 1024u) : 1024;
+    if (product(f.required_threads)) info.required_block = {f.required_threads[0], f.required_threads[1], f.required_threads[2]};
     // What ptxas gives a kernel whose register count is fixed by its bounds (blackwell-isa 9.7): all the CTAs of .minnctapersm fit.
     if (f.max_registers) info.registers = f.max_registers;
     else if (threads && f.min_ctas)
