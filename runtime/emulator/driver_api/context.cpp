@@ -1,8 +1,8 @@
-// Contexts: the primary one and those that cuCtxCreate makes.  A context owns modules, streams, events and memory; there is one device, so
-// a context is little more than an owner and a place for the sticky error.
+// Contexts: the primary one and those that cuCtxCreate makes.  A context owns modules, streams, events and
+// memory; there is one device, so a context is little more than an owner and a place for the sticky error.
 //
-// Unlike hardware, where only the end of the process helps, destroying or resetting a context clears its sticky error: a test or a checker
-// can go on to its next case.
+// Unlike hardware, where only the end of the process helps, destroying or resetting a context clears its
+// sticky error: a test or a checker can go on to its next case.
 #include "driver_api/driver.hpp"
 
 using namespace mxfa::emulator::driver_api;
@@ -36,10 +36,12 @@ void create(CUcontext* out, unsigned flags, CUdevice device) {
 }
 
 // What an H200 with CUDA 13.0 answers before anything was set.
-const std::map<CUlimit, size_t> kDefaultLimits = {
-    {CU_LIMIT_STACK_SIZE, 1024},       {CU_LIMIT_PRINTF_FIFO_SIZE, 8650752},
-    {CU_LIMIT_MALLOC_HEAP_SIZE, 8388608}, {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
-    {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64}, {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0}};
+const std::map<CUlimit, size_t> kDefaultLimits = {{CU_LIMIT_STACK_SIZE, 1024},
+                                                  {CU_LIMIT_PRINTF_FIFO_SIZE, 8650752},
+                                                  {CU_LIMIT_MALLOC_HEAP_SIZE, 8388608},
+                                                  {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
+                                                  {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
+                                                  {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0}};
 
 size_t& limit_of(Context& context, CUlimit limit) {
   const auto found = kDefaultLimits.find(limit);
@@ -190,12 +192,12 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
   return api(__func__, [&] {
     require(version, "version");
     handle ? require_handle(handle) : require_context();
-    *version = 3020;   // the version of the context interface, not of the driver
+    *version = 3020;  // the version of the context interface, not of the driver
   });
 }
 
 CUresult cuCtxSynchronize(void) {
-  return api(__func__, [&] { require_context(); });   // streams are eager
+  return api(__func__, [&] { require_context(); });  // streams are eager
 }
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
@@ -219,13 +221,13 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache) {
-  return api(__func__, [&] { require_context(); });   // a hint
+  return api(__func__, [&] { require_context(); });  // a hint
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return api(__func__, [&] {
     require_context();
     if (least) *least = 0;
-    if (greatest) *greatest = -5;   // as measured on an H200
+    if (greatest) *greatest = -5;  // as measured on an H200
   });
 }

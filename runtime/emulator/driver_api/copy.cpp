@@ -21,13 +21,16 @@ void copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, si
   std::memmove(host(to), host(from), bytes);
 }
 
-bool on_device(CUdeviceptr address) { return driver().arena && driver().arena->find(address, nullptr, nullptr); }
+bool on_device(CUdeviceptr address) {
+  return driver().arena && driver().arena->find(address, nullptr, nullptr);
+}
 
 template <class Word>
 void fill(CUdeviceptr address, Word value, size_t count) {
   require_context();
   if (address % sizeof(Word)) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not aligned to the {} bytes of an element", address, sizeof(Word));
+    refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not aligned to the {} bytes of an element", address,
+           sizeof(Word));
   }
   if (count == 0) return;
   require_device_range(address, count * sizeof(Word), "destination");

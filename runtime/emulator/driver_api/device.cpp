@@ -128,11 +128,12 @@ CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) 
     require(can_access, "canAccessPeer");
     require_device(device);
     require_device(peer);
-    *can_access = 0;   // a device is no peer of itself
+    *can_access = 0;  // a device is no peer of itself
   });
 }
 
-// The private tables are undocumented; a program that needs them (the CUDA run-time library) cannot run on this driver.
+// The private tables are undocumented; a program that needs them (the CUDA run-time library) cannot run on
+// this driver.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   if (table) *table = nullptr;
   return CUDA_ERROR_NOT_FOUND;

@@ -8,13 +8,19 @@
 #include <set>
 #include <string_view>
 
-struct MxfaEmbedded { const char* path; const char* text; };
+struct MxfaEmbedded {
+  const char* path;
+  const char* text;
+};
 extern const MxfaEmbedded mxfa_embedded_device_models[];
 
 namespace mxfa::emulator::driver_api {
 namespace {
 
-struct AttributeName { const char* name; int number; };
+struct AttributeName {
+  const char* name;
+  int number;
+};
 constexpr AttributeName kAttributeNames[] = {
 #define ATTRIBUTE(name, number) {#name, number},
 #include "driver_api/attribute_names.def"
@@ -26,7 +32,8 @@ std::string key_of(std::string_view path) {
   return std::string(path.substr(0, path.rfind(".json")));
 }
 
-void refuse_unknown_keys(const nlohmann::json& object, const std::set<std::string>& known, const char* where) {
+void refuse_unknown_keys(const nlohmann::json& object, const std::set<std::string>& known,
+                         const char* where) {
   for (const auto& [key, value] : object.items()) {
     if (!known.contains(key)) throw std::runtime_error(fmt::format("{}: unknown key \"{}\"", where, key));
   }
@@ -83,7 +90,8 @@ DeviceFacts parse(const std::string& key, const MxfaEmbedded& file) {
 
 std::vector<std::string> device_keys() {
   std::vector<std::string> keys;
-  for (const MxfaEmbedded* file = mxfa_embedded_device_models; file->path; ++file) keys.push_back(key_of(file->path));
+  for (const MxfaEmbedded* file = mxfa_embedded_device_models; file->path; ++file)
+    keys.push_back(key_of(file->path));
   return keys;
 }
 

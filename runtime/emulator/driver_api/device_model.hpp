@@ -11,8 +11,8 @@ namespace mxfa::emulator::driver_api {
 
 struct DeviceFacts {
   DeviceModel model;
-  std::vector<bool> has_attribute;         // indexed by CUdevice_attribute
-  std::map<int, int> active_clusters;      // cluster size -> clusters resident at once, one CTA an SM
+  std::vector<bool> has_attribute;     // indexed by CUdevice_attribute
+  std::map<int, int> active_clusters;  // cluster size -> clusters resident at once, one CTA an SM
 };
 
 // Throws std::runtime_error with a sentence if `key` is not a model or its file is broken.

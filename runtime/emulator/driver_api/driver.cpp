@@ -5,7 +5,8 @@
 namespace mxfa::emulator::driver_api {
 
 Driver& driver() {
-  static Driver* const instance = new Driver;   // never destroyed: programs call the driver from their own static destructors
+  static Driver* const instance =
+      new Driver;  // never destroyed: programs call the driver from their own static destructors
   return *instance;
 }
 
@@ -21,7 +22,8 @@ void report(const std::string& text) {
 }
 
 CUresult finish_refusal(const char* function, const Refusal& refusal) {
-  if (!refusal.text.empty()) report(fmt::format("{}: {} ({})", function, refusal.text, error_name(refusal.code)));
+  if (!refusal.text.empty())
+    report(fmt::format("{}: {} ({})", function, refusal.text, error_name(refusal.code)));
   return refusal.code;
 }
 
@@ -42,11 +44,13 @@ Context& require_context() {
   require_initialized();
   const auto& stack = context_stack();
   if (stack.empty() || !stack.back()) {
-    refuse(CUDA_ERROR_INVALID_CONTEXT, "no context is current in this thread; call cuCtxSetCurrent or cuCtxCreate");
+    refuse(CUDA_ERROR_INVALID_CONTEXT,
+           "no context is current in this thread; call cuCtxSetCurrent or cuCtxCreate");
   }
   Context& context = *stack.back();
-  if (!context.alive) refuse(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context has been destroyed or reset");
-  if (context.sticky != CUDA_SUCCESS) refuse(context.sticky);   // reported when it happened
+  if (!context.alive)
+    refuse(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the current context has been destroyed or reset");
+  if (context.sticky != CUDA_SUCCESS) refuse(context.sticky);  // reported when it happened
   return context;
 }
 
@@ -64,7 +68,7 @@ Function& require_function(void* handle) {
 
 LoadedModule& require_module(CUmodule handle) {
   Driver& state = driver();
-  for (auto* table : {&state.modules, &state.libraries}) {   // cuLibraryGetModule hands out the library itself
+  for (auto* table : {&state.modules, &state.libraries}) {  // cuLibraryGetModule hands out the library itself
     if (const auto found = table->find(handle); found != table->end()) return *found->second;
   }
   refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
@@ -73,20 +77,22 @@ LoadedModule& require_module(CUmodule handle) {
 Stream* require_stream(CUstream handle) {
   if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return nullptr;
   const auto found = driver().streams.find(handle);
-  if (found == driver().streams.end()) refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a stream", fmt::ptr(handle));
+  if (found == driver().streams.end())
+    refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a stream", fmt::ptr(handle));
   return found->second.get();
 }
 
 Event& require_event(CUevent handle) {
   const auto found = driver().events.find(handle);
-  if (found == driver().events.end()) refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not an event", fmt::ptr(handle));
+  if (found == driver().events.end())
+    refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not an event", fmt::ptr(handle));
   return *found->second;
 }
 
 void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what) {
   if (!driver().arena->contains(address, bytes)) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "{}: {} bytes at {:#x} are not inside one allocation; {}", what, bytes, address,
-           driver().arena->describe(address));
+    refuse(CUDA_ERROR_INVALID_VALUE, "{}: {} bytes at {:#x} are not inside one allocation; {}", what, bytes,
+           address, driver().arena->describe(address));
   }
 }
 
@@ -124,14 +130,15 @@ extern "C" __attribute__((visibility("default"))) const char* mxfaEmulatorLastRe
   return driver().last_report.c_str();
 }
 
-// Totals since start: launches, warp instructions, lane instructions, MMA instructions, MMA MACs, TMA bytes, bulk bytes, 0.
+// Totals since start: launches, warp instructions, lane instructions, MMA instructions, MMA MACs, TMA bytes,
+// bulk bytes, 0.
 extern "C" __attribute__((visibility("default"))) int mxfaEmulatorCounters(uint64_t out[8]) {
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(driver().mutex);
   const auto& totals = driver().totals;
-  const uint64_t values[8] = {driver().launches,        totals.warp_instructions, totals.lane_instructions,
-                              totals.mma_instructions,  totals.mma_macs,          totals.tma_bytes,
-                              totals.bulk_bytes,        0};
+  const uint64_t values[8] = {
+      driver().launches, totals.warp_instructions, totals.lane_instructions, totals.mma_instructions,
+      totals.mma_macs,   totals.tma_bytes,         totals.bulk_bytes,        0};
   std::copy(std::begin(values), std::end(values), out);
   return CUDA_SUCCESS;
 }

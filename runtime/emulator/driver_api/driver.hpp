@@ -1,6 +1,6 @@
-// The state behind the driver ABI: one device, its contexts, and everything a handle can name.  driver_api/ owns all of it.
-// Every entry point runs inside api(): one lock (streams are eager, so calls are serial anyway) and one place that turns refusals and
-// exceptions into a CUresult and a sentence on stderr.
+// The state behind the driver ABI: one device, its contexts, and everything a handle can name.  driver_api/
+// owns all of it. Every entry point runs inside api(): one lock (streams are eager, so calls are serial
+// anyway) and one place that turns refusals and exceptions into a CUresult and a sentence on stderr.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,8 +21,9 @@
 
 namespace mxfa::emulator::driver_api {
 
-// A call that is answered with an error.  `text` names the value, the place and the remedy; without text nothing is printed, which is
-// meant for questions whose answer may be no (is this a device pointer, is there such a symbol).
+// A call that is answered with an error.  `text` names the value, the place and the remedy; without text
+// nothing is printed, which is meant for questions whose answer may be no (is this a device pointer, is there
+// such a symbol).
 struct Refusal {
   CUresult code;
   std::string text;
@@ -33,21 +34,22 @@ template <class... Arguments>
   throw Refusal{code, fmt::format(format, std::forward<Arguments>(arguments)...)};
 }
 
-inline constexpr int kDriverVersion = 13000;   // the interface of CUDA 13.0
+inline constexpr int kDriverVersion = 13000;  // the interface of CUDA 13.0
 
 struct Context;
 
-// A CUmodule; also what a CUlibrary holds.  CUfunction and CUkernel are both a Function, as programs cast one to the other.
+// A CUmodule; also what a CUlibrary holds.  CUfunction and CUkernel are both a Function, as programs cast one
+// to the other.
 struct Function;
 struct LoadedModule {
-  Context* context = nullptr;                  // null: loaded as a library, usable from every context
+  Context* context = nullptr;  // null: loaded as a library, usable from every context
   std::unique_ptr<Module> code;
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
 };
 struct Function {
   LoadedModule* module = nullptr;
   const KernelInfo* kernel = nullptr;
-  int max_dynamic_shared = 0;                  // set by the constructor of the module: 48 KiB less static
+  int max_dynamic_shared = 0;  // set by the constructor of the module: 48 KiB less static
   int carveout = -1;
   bool non_portable_cluster = false;
 };
@@ -66,10 +68,10 @@ struct Event {
 
 struct Context {
   bool primary = false;
-  unsigned retained = 0;                       // primary: cuDevicePrimaryCtxRetain less Release
+  unsigned retained = 0;  // primary: cuDevicePrimaryCtxRetain less Release
   unsigned flags = 0;
   bool alive = false;
-  CUresult sticky = CUDA_SUCCESS;              // a kernel faulted: every later call answers this, as on hardware
+  CUresult sticky = CUDA_SUCCESS;  // a kernel faulted: every later call answers this, as on hardware
   std::map<CUlimit, size_t> limits;
 };
 
@@ -90,7 +92,7 @@ struct Driver {
   std::string last_report;
 
   Context primary;
-  std::vector<std::unique_ptr<Context>> contexts;   // never freed, so that a stale handle is recognised
+  std::vector<std::unique_ptr<Context>> contexts;  // never freed, so that a stale handle is recognised
   std::map<uint64_t, Allocation> allocations;
   std::map<void*, size_t> host_allocations;
   std::unordered_map<void*, std::unique_ptr<LoadedModule>> modules, libraries;
@@ -100,15 +102,15 @@ struct Driver {
 };
 
 Driver& driver();
-std::vector<Context*>& context_stack();        // of the calling thread
+std::vector<Context*>& context_stack();  // of the calling thread
 
 void require_initialized();
 void require_device(CUdevice device);
-Context& require_context();                    // current, alive and without a sticky error
-void require(const void* pointer, const char* name);   // an argument that must not be null
+Context& require_context();                           // current, alive and without a sticky error
+void require(const void* pointer, const char* name);  // an argument that must not be null
 Function& require_function(void* handle);
 LoadedModule& require_module(CUmodule handle);
-Stream* require_stream(CUstream handle);       // null for the default streams
+Stream* require_stream(CUstream handle);  // null for the default streams
 Event& require_event(CUevent handle);
 // [address, address + bytes) must lie in one allocation of the device.
 void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what);
@@ -117,7 +119,7 @@ void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what)
 void destroy_context(Context& context);
 // What the program is told: kept for mxfaEmulatorLastReport and printed on stderr.
 void report(const std::string& text);
-const char* error_name(CUresult code);         // "CUDA_ERROR_..."; null for a number that is none
+const char* error_name(CUresult code);  // "CUDA_ERROR_..."; null for a number that is none
 
 CUresult finish_refusal(const char* function, const Refusal& refusal);
 CUresult finish_exception(const char* function, const std::exception& exception);

@@ -6,7 +6,11 @@
 namespace mxfa::emulator::driver_api {
 namespace {
 
-struct ErrorName { CUresult code; const char* name; const char* text; };
+struct ErrorName {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
 constexpr ErrorName kErrorNames[] = {
 #define ERROR_NAME(code, text) {code, #code, text},
 #include "driver_api/error_names.def"

@@ -30,15 +30,17 @@ std::string_view skip_blanks(std::string_view text) {
 std::string_view word(std::string_view& text) {
   text = skip_blanks(text);
   size_t length = 0;
-  while (length < text.size() && !std::isspace(static_cast<unsigned char>(text[length])) && text[length] != ',') ++length;
+  while (length < text.size() && !std::isspace(static_cast<unsigned char>(text[length])) &&
+         text[length] != ',')
+    ++length;
   const std::string_view result = text.substr(0, length);
   text.remove_prefix(length);
   return result;
 }
 
 struct PtxHeader {
-  std::string version;      // empty: the text is no PTX
-  std::string target;       // the first word after .target
+  std::string version;  // empty: the text is no PTX
+  std::string target;   // the first word after .target
 };
 
 // .version and .target are the first two directives (PTX ISA, "PTX Module Directives").
@@ -60,34 +62,48 @@ PtxTarget parse_target(const std::string& text) {
   return target;
 }
 
-constexpr int kNewestPtx = 9;   // major version; PTX 9.x belongs to CUDA 13
+constexpr int kNewestPtx = 9;  // major version; PTX 9.x belongs to CUDA 13
 
 void check_header(const PtxHeader& header, const DeviceModel& device) {
   if (header.version.empty()) {
-    refuse(CUDA_ERROR_INVALID_IMAGE, "the image is neither PTX text (which starts with .version) nor a fatbin nor ELF");
+    refuse(CUDA_ERROR_INVALID_IMAGE,
+           "the image is neither PTX text (which starts with .version) nor a fatbin nor ELF");
   }
   if (std::atoi(header.version.c_str()) > kNewestPtx) {
     refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, ".version {} is newer than {}.x", header.version, kNewestPtx);
   }
   const PtxTarget target = parse_target(header.target);
   if (target.number == 0) {
-    refuse(CUDA_ERROR_INVALID_PTX, "the PTX has no \".target sm_N\" after .version (found \"{}\")", header.target);
+    refuse(CUDA_ERROR_INVALID_PTX, "the PTX has no \".target sm_N\" after .version (found \"{}\")",
+           header.target);
   }
   if (!runs_on(target, device)) {
     refuse(CUDA_ERROR_INVALID_PTX,
-           "PTX for {} does not run on {} (compute capability {}.{}): plain targets run on the same and newer devices, 'f' targets "
-           "in their family, 'a' targets on that device alone; choose the device with MXFA_EMU_DEVICE or compile for sm_{}{}{}",
-           header.target, device.name, device.major, device.minor, device.major, device.minor, device.major >= 9 ? "a" : "");
+           "PTX for {} does not run on {} (compute capability {}.{}): plain targets run on the same and "
+           "newer devices, 'f' targets "
+           "in their family, 'a' targets on that device alone; choose the device with MXFA_EMU_DEVICE or "
+           "compile for sm_{}{}{}",
+           header.target, device.name, device.major, device.minor, device.major, device.minor,
+           device.major >= 9 ? "a" : "");
   }
 }
 
-// ---- fatbin: a header and entries, layout as written by fatbinary of CUDA 13.0 -----------------------------
-struct FatbinWrapper { uint32_t magic, version; const void* data; void* file_name; };
-struct FatbinHeader { uint32_t magic; uint16_t version, header_bytes; uint64_t bytes; };
+// ---- fatbin: a header and entries, layout as written by fatbinary of CUDA 13.0
+// -----------------------------
+struct FatbinWrapper {
+  uint32_t magic, version;
+  const void* data;
+  void* file_name;
+};
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t bytes;
+};
 struct FatbinEntry {
   uint16_t kind, version;
   uint32_t header_bytes;
-  uint64_t bytes;                       // up to the next entry
+  uint64_t bytes;  // up to the next entry
   uint32_t compressed_bytes, options_offset, code_version, architecture, unused[2];
   uint64_t flags;
   uint64_t unused2, uncompressed_bytes;
@@ -101,23 +117,28 @@ std::string ptx_of_fatbin(const uint8_t* data, const DeviceModel& device) {
   FatbinHeader header;
   std::memcpy(&header, data, sizeof header);
   if (header.magic != kFatbinMagic || header.version != 1) {
-    refuse(CUDA_ERROR_INVALID_IMAGE, "the fatbin has magic {:#x} and version {}, not {:#x} and 1", header.magic, header.version,
-           kFatbinMagic);
+    refuse(CUDA_ERROR_INVALID_IMAGE, "the fatbin has magic {:#x} and version {}, not {:#x} and 1",
+           header.magic, header.version, kFatbinMagic);
   }
   std::string best, seen;
   int best_number = 0;
   bool compressed = false;
-  for (const uint8_t *at = data + header.header_bytes, *end = at + header.bytes; at + sizeof(FatbinEntry) <= end;) {
+  for (const uint8_t *at = data + header.header_bytes, *end = at + header.bytes;
+       at + sizeof(FatbinEntry) <= end;) {
     FatbinEntry entry;
     std::memcpy(&entry, at, sizeof entry);
-    if (entry.header_bytes < sizeof entry || entry.bytes > static_cast<uint64_t>(end - at) - entry.header_bytes) {
+    if (entry.header_bytes < sizeof entry ||
+        entry.bytes > static_cast<uint64_t>(end - at) - entry.header_bytes) {
       refuse(CUDA_ERROR_INVALID_IMAGE, "an entry of the fatbin reaches beyond its end");
     }
     const char* payload = reinterpret_cast<const char*>(at + entry.header_bytes);
     const bool ptx = entry.kind == kKindPtx;
     const bool packed = entry.flags & (kLz4 | kZstd);
-    seen += fmt::format("{}{} for sm_{}{}", seen.empty() ? "" : ", ", ptx ? "PTX" : "machine code", entry.architecture,
-                        !packed ? "" : entry.flags & kLz4 ? " compressed with LZ4" : " compressed with zstd");
+    seen += fmt::format("{}{} for sm_{}{}", seen.empty() ? "" : ", ", ptx ? "PTX" : "machine code",
+                        entry.architecture,
+                        !packed              ? ""
+                        : entry.flags & kLz4 ? " compressed with LZ4"
+                                             : " compressed with zstd");
     if (ptx && packed) compressed = true;
     if (ptx && !packed) {
       const std::string text(payload, strnlen(payload, entry.bytes));
@@ -130,8 +151,10 @@ std::string ptx_of_fatbin(const uint8_t* data, const DeviceModel& device) {
     at += entry.header_bytes + entry.bytes;
   }
   if (best_number == 0) {
-    refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, "the fatbin holds {}; {} needs {}PTX it can run: build with -arch=compute_{}{}a -no-compress",
-           seen.empty() ? "nothing" : seen, device.name, compressed ? "uncompressed " : "", device.major, device.minor);
+    refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
+           "the fatbin holds {}; {} needs {}PTX it can run: build with -arch=compute_{}{}a -no-compress",
+           seen.empty() ? "nothing" : seen, device.name, compressed ? "uncompressed " : "", device.major,
+           device.minor);
   }
   return best;
 }
@@ -161,9 +184,10 @@ std::string ptx_of_image(const void* image, const DeviceModel& device) {
     return ptx_of_fatbin(static_cast<const uint8_t*>(wrapper.data), device);
   }
   if (magic == kFatbinMagic) return ptx_of_fatbin(static_cast<const uint8_t*>(image), device);
-  if (magic == 0x464c457f) {   // "\x7f" "ELF"
+  if (magic == 0x464c457f) {  // "\x7f" "ELF"
     refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
-           "the image is a cubin (ELF machine code); the CPU driver runs PTX: load the PTX text, or build with -arch=compute_{}{}a",
+           "the image is a cubin (ELF machine code); the CPU driver runs PTX: load the PTX text, or build "
+           "with -arch=compute_{}{}a",
            device.major, device.minor);
   }
   std::string text = static_cast<const char*>(image);

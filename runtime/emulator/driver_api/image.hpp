@@ -11,10 +11,11 @@ namespace mxfa::emulator::driver_api {
 // The PTX text to run on `device`; for a fatbin the newest entry that the device can run.  Throws Refusal.
 std::string ptx_of_image(const void* image, const DeviceModel& device);
 
-// A module's .target: sm_90 runs on 9.0 and newer, sm_100f on 10.x from 10.0, sm_100a on 10.0 alone (PTX ISA, .target).
+// A module's .target: sm_90 runs on 9.0 and newer, sm_100f on 10.x from 10.0, sm_100a on 10.0 alone (PTX ISA,
+// .target).
 struct PtxTarget {
-  int number = 0;         // 100
-  char suffix = 0;        // 0, 'a', 'f'
+  int number = 0;   // 100
+  char suffix = 0;  // 0, 'a', 'f'
 };
 bool runs_on(const PtxTarget& target, const DeviceModel& device);
 

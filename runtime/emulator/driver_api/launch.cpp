@@ -1,7 +1,8 @@
-// cuLaunchKernel and cuLaunchKernelEx: everything is checked before the grid runs, and it has run when the call returns.
+// cuLaunchKernel and cuLaunchKernelEx: everything is checked before the grid runs, and it has run when the
+// call returns.
 //
-// A fault is reported on stderr at once, but the launch itself succeeds and the next call of the context answers the error, as on
-// hardware; with CUDA_LAUNCH_BLOCKING=1 the launch answers it.
+// A fault is reported on stderr at once, but the launch itself succeeds and the next call of the context
+// answers the error, as on hardware; with CUDA_LAUNCH_BLOCKING=1 the launch answers it.
 #include <cstdlib>
 #include <cstring>
 
@@ -12,7 +13,8 @@ using namespace mxfa::emulator::driver_api;
 
 namespace {
 
-// ---- the schedule, from the environment at every launch ----------------------------------------------------
+// ---- the schedule, from the environment at every launch
+// ----------------------------------------------------
 Schedule schedule_from_environment() {
   Schedule schedule;
   if (const char* value = std::getenv("MXFA_EMU_SCHEDULE"); value && *value) {
@@ -24,7 +26,8 @@ Schedule schedule_from_environment() {
     } else if (kind == "random") {
       schedule.kind = Schedule::Kind::Random;
     } else {
-      refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_SCHEDULE={} is not a schedule; there are functional, lazy, random", value);
+      refuse(CUDA_ERROR_INVALID_VALUE,
+             "MXFA_EMU_SCHEDULE={} is not a schedule; there are functional, lazy, random", value);
     }
   }
   if (const char* value = std::getenv("MXFA_EMU_SEED"); value && *value) {
@@ -40,16 +43,21 @@ Schedule schedule_from_environment() {
 // ---- launch attributes -----------------------------------------------------------------------------------
 const char* attribute_name(CUlaunchAttributeID id) {
   switch (static_cast<int>(id)) {
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: return "PROGRAMMATIC_EVENT";
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: return "PREFERRED_CLUSTER_DIMENSION";
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: return "LAUNCH_COMPLETION_EVENT";
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: return "DEVICE_UPDATABLE_KERNEL_NODE";
-    default: return "unknown";
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+      return "PROGRAMMATIC_EVENT";
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+      return "PREFERRED_CLUSTER_DIMENSION";
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+      return "LAUNCH_COMPLETION_EVENT";
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+      return "DEVICE_UPDATABLE_KERNEL_NODE";
+    default:
+      return "unknown";
   }
 }
 
 struct LaunchOptions {
-  Dim3 cluster{0, 0, 0};      // 0: not given
+  Dim3 cluster{0, 0, 0};  // 0: not given
   bool cooperative = false;
 };
 
@@ -60,9 +68,12 @@ LaunchOptions read_attributes(const CUlaunchConfig& config) {
     const CUlaunchAttribute& attribute = config.attrs[i];
     switch (static_cast<int>(attribute.id)) {
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z};
+        options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
+                           attribute.value.clusterDim.z};
         break;
-      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: options.cooperative = attribute.value.cooperative != 0; break;
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        options.cooperative = attribute.value.cooperative != 0;
+        break;
       // Hints, and promises that in-order eager streams keep anyway.
       case CU_LAUNCH_ATTRIBUTE_IGNORE:
       case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -73,19 +84,22 @@ LaunchOptions read_attributes(const CUlaunchConfig& config) {
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: break;
+      case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        break;
       case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-        if (attribute.value.preferredClusterDim.x == 0) break;   // unset
+        if (attribute.value.preferredClusterDim.x == 0) break;  // unset
         [[fallthrough]];
       default:
-        refuse(CUDA_ERROR_NOT_SUPPORTED, "launch attribute {} ({}) is not one of the CPU driver; leave it out",
+        refuse(CUDA_ERROR_NOT_SUPPORTED,
+               "launch attribute {} ({}) is not one of the CPU driver; leave it out",
                static_cast<int>(attribute.id), attribute_name(attribute.id));
     }
   }
   return options;
 }
 
-// ---- limits ------------------------------------------------------------------------------------------------
+// ---- limits
+// ------------------------------------------------------------------------------------------------
 std::string text_of(const Dim3& dim) { return fmt::format("{}x{}x{}", dim.x, dim.y, dim.z); }
 uint64_t volume(const Dim3& dim) { return static_cast<uint64_t>(dim.x) * dim.y * dim.z; }
 
@@ -94,8 +108,8 @@ void check_limits(const char* what, const std::string& kernel, const Dim3& dim, 
   const uint32_t values[3] = {dim.x, dim.y, dim.z};
   for (int i = 0; i < 3; ++i) {
     if (values[i] == 0 || values[i] > attributes[first + i]) {
-      refuse(CUDA_ERROR_INVALID_VALUE, "{} {} of {}: dimension {} must be 1 to {}", what, text_of(dim), kernel, "xyz"[i],
-             attributes[first + i]);
+      refuse(CUDA_ERROR_INVALID_VALUE, "{} {} of {}: dimension {} must be 1 to {}", what, text_of(dim),
+             kernel, "xyz"[i], attributes[first + i]);
     }
   }
 }
@@ -106,19 +120,28 @@ void check_shape(const Function& function, const Dim3& grid, const Dim3& block, 
   check_limits("grid", kernel.name, grid, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
   check_limits("block", kernel.name, block, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X);
   const uint64_t threads = volume(block);
-  const uint64_t device_limit = static_cast<uint64_t>(model.attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
+  const uint64_t device_limit =
+      static_cast<uint64_t>(model.attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK]);
   if (threads > device_limit) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "block {} of {} has {} threads; {} are possible", text_of(block), kernel.name, threads, device_limit);
+    refuse(CUDA_ERROR_INVALID_VALUE, "block {} of {} has {} threads; {} are possible", text_of(block),
+           kernel.name, threads, device_limit);
   }
   if (threads > kernel.max_threads) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "block {} has {} threads; the .maxntid of {} allows {}", text_of(block), threads, kernel.name,
-           kernel.max_threads);
+    refuse(CUDA_ERROR_INVALID_VALUE, "block {} has {} threads; the .maxntid of {} allows {}", text_of(block),
+           threads, kernel.name, kernel.max_threads);
+  }
+  const Dim3& required = kernel.required_block;
+  if (required.x && (block.x != required.x || block.y != required.y || block.z != required.z)) {
+    refuse(CUDA_ERROR_INVALID_VALUE, "block {} asked for, but the .reqntid of {} is {}", text_of(block),
+           kernel.name, text_of(required));
   }
   if (dynamic_shared > static_cast<uint32_t>(function.max_dynamic_shared)) {
     refuse(CUDA_ERROR_INVALID_VALUE,
-           "{} bytes of dynamic shared memory for {}; it may have {} (set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; {} less {} "
+           "{} bytes of dynamic shared memory for {}; it may have {} (set "
+           "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; {} less {} "
            "static bytes are possible)",
-           dynamic_shared, kernel.name, function.max_dynamic_shared, model.shared_per_block_optin, kernel.static_shared);
+           dynamic_shared, kernel.name, function.max_dynamic_shared, model.shared_per_block_optin,
+           kernel.static_shared);
   }
 }
 
@@ -127,45 +150,52 @@ Dim3 check_cluster(const Function& function, const Dim3& grid, const Dim3& asked
   const DeviceModel& model = driver().device.model;
   const bool given = asked.x || asked.y || asked.z;
   const Dim3& required = kernel.required_cluster;
-  if (given && volume(asked) == 0) refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} of {}", text_of(asked), kernel.name);
+  if (given && volume(asked) == 0)
+    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} of {}", text_of(asked), kernel.name);
   if (given && required.x && (asked.x != required.x || asked.y != required.y || asked.z != required.z)) {
-    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} asked for, but the .reqnctapercluster of {} is {}", text_of(asked), kernel.name,
-           text_of(required));
+    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} asked for, but the .reqnctapercluster of {} is {}",
+           text_of(asked), kernel.name, text_of(required));
   }
   const Dim3 cluster = given ? asked : required.x ? required : Dim3{1, 1, 1};
   const int limit = function.non_portable_cluster ? model.max_cluster_non_portable : model.max_cluster;
   if (volume(cluster) > static_cast<uint64_t>(limit)) {
-    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} of {} has {} CTAs; {} are possible{}", text_of(cluster), kernel.name,
-           volume(cluster), limit,
-           function.non_portable_cluster ? "" : fmt::format(" ({} with CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)",
-                                                            model.max_cluster_non_portable));
+    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "cluster {} of {} has {} CTAs; {} are possible{}",
+           text_of(cluster), kernel.name, volume(cluster), limit,
+           function.non_portable_cluster
+               ? ""
+               : fmt::format(" ({} with CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)",
+                             model.max_cluster_non_portable));
   }
   if (grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z) {
-    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "grid {} of {} is not a multiple of its cluster {}", text_of(grid), kernel.name,
-           text_of(cluster));
+    refuse(CUDA_ERROR_INVALID_CLUSTER_SIZE, "grid {} of {} is not a multiple of its cluster {}",
+           text_of(grid), kernel.name, text_of(cluster));
   }
   return cluster;
 }
 
-// Clusters run one after the other (a cluster that waits for another on global memory is a deadlock here), so a grid of which every CTA
-// must be resident is possible only as one cluster.
-void check_cooperative(const Function& function, const Dim3& grid, const Dim3& block, const Dim3& cluster, uint32_t dynamic_shared) {
+// Clusters run one after the other (a cluster that waits for another on global memory is a deadlock here), so
+// a grid of which every CTA must be resident is possible only as one cluster.
+void check_cooperative(const Function& function, const Dim3& grid, const Dim3& block, const Dim3& cluster,
+                       uint32_t dynamic_shared) {
   const int blocks = blocks_per_sm(function, static_cast<int>(volume(block)), dynamic_shared);
   if (volume(grid) > static_cast<uint64_t>(blocks) * driver().device.model.sm_count) {
-    refuse(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "grid {} of {}: {} CTAs fit on the device at once", text_of(grid),
-           function.kernel->name, blocks * driver().device.model.sm_count);
+    refuse(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "grid {} of {}: {} CTAs fit on the device at once",
+           text_of(grid), function.kernel->name, blocks * driver().device.model.sm_count);
   }
   if (volume(grid) > volume(cluster)) {
-    refuse(CUDA_ERROR_NOT_SUPPORTED, "cooperative launch of {} clusters: the CPU driver runs one cluster at a time",
+    refuse(CUDA_ERROR_NOT_SUPPORTED,
+           "cooperative launch of {} clusters: the CPU driver runs one cluster at a time",
            volume(grid) / volume(cluster));
   }
 }
 
-// ---- parameters ----------------------------------------------------------------------------------------------
+// ---- parameters
+// ----------------------------------------------------------------------------------------------
 std::vector<uint8_t> pack_parameters(const KernelInfo& kernel, void** parameters, void** extra) {
   // What a program leaves out is NaN or an absurd index, as fresh memory is.
   std::vector<uint8_t> bytes(kernel.parameter_bytes, 0xff);
-  if (parameters && extra) refuse(CUDA_ERROR_INVALID_VALUE, "both kernelParams and extra are given for {}", kernel.name);
+  if (parameters && extra)
+    refuse(CUDA_ERROR_INVALID_VALUE, "both kernelParams and extra are given for {}", kernel.name);
   if (extra) {
     const void* buffer = nullptr;
     const size_t* size = nullptr;
@@ -175,30 +205,36 @@ std::vector<uint8_t> pack_parameters(const KernelInfo& kernel, void** parameters
       } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
         size = static_cast<const size_t*>(extra[i + 1]);
       } else {
-        refuse(CUDA_ERROR_INVALID_VALUE, "extra[{}] of {} is neither CU_LAUNCH_PARAM_BUFFER_POINTER nor _SIZE nor _END", i, kernel.name);
+        refuse(CUDA_ERROR_INVALID_VALUE,
+               "extra[{}] of {} is neither CU_LAUNCH_PARAM_BUFFER_POINTER nor _SIZE nor _END", i,
+               kernel.name);
       }
     }
     require(buffer, "CU_LAUNCH_PARAM_BUFFER_POINTER");
     require(size, "CU_LAUNCH_PARAM_BUFFER_SIZE");
     if (*size > bytes.size()) {
-      refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "the parameter buffer has {} bytes, the parameters of {} have {}", *size, kernel.name,
+      refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+             "the parameter buffer has {} bytes, the parameters of {} have {}", *size, kernel.name,
              bytes.size());
     }
     std::memcpy(bytes.data(), buffer, *size);
     return bytes;
   }
   if (!kernel.parameters.empty() && !parameters) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "{} has {} parameters, but kernelParams is null", kernel.name, kernel.parameters.size());
+    refuse(CUDA_ERROR_INVALID_VALUE, "{} has {} parameters, but kernelParams is null", kernel.name,
+           kernel.parameters.size());
   }
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     const ParameterInfo& parameter = kernel.parameters[i];
-    if (!parameters[i]) refuse(CUDA_ERROR_INVALID_VALUE, "kernelParams[{}] ({}) of {} is null", i, parameter.name, kernel.name);
+    if (!parameters[i])
+      refuse(CUDA_ERROR_INVALID_VALUE, "kernelParams[{}] ({}) of {} is null", i, parameter.name, kernel.name);
     std::memcpy(bytes.data() + parameter.offset, parameters[i], parameter.size);
   }
   return bytes;
 }
 
-// ---- the run ---------------------------------------------------------------------------------------------------
+// ---- the run
+// ---------------------------------------------------------------------------------------------------
 void add(Counters& totals, const Counters& counters) {
   totals.warp_instructions += counters.warp_instructions;
   totals.lane_instructions += counters.lane_instructions;
@@ -238,14 +274,15 @@ void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, 
   launch.dynamic_shared = config.sharedMemBytes;
   check_shape(function, launch.grid, launch.block, launch.dynamic_shared);
   launch.cluster = check_cluster(function, launch.grid, options.cluster);
-  if (options.cooperative) check_cooperative(function, launch.grid, launch.block, launch.cluster, launch.dynamic_shared);
+  if (options.cooperative)
+    check_cooperative(function, launch.grid, launch.block, launch.cluster, launch.dynamic_shared);
   launch.parameters = pack_parameters(*function.kernel, parameters, extra);
   launch.schedule = schedule_from_environment();
   run(context, launch);
 }
 
-CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                            unsigned shared, CUstream stream) {
+CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                            unsigned block_y, unsigned block_z, unsigned shared, CUstream stream) {
   CUlaunchConfig config{};
   config.gridDimX = grid_x;
   config.gridDimY = grid_y;
@@ -260,15 +297,18 @@ CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, u
 
 }  // namespace
 
-CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                        unsigned block_z, unsigned shared, CUstream stream, void** parameters, void** extra) {
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void** parameters, void** extra) {
   return api(__func__, [&] {
-    launch(plain_config(grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream), function, parameters, extra);
+    launch(plain_config(grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream), function,
+           parameters, extra);
   });
 }
 MXFA_SAME_FUNCTION(cuLaunchKernel_ptsz, cuLaunchKernel)
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
   return api(__func__, [&] {
     require(config, "config");
     launch(*config, function, parameters, extra);
@@ -276,8 +316,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 }
 MXFA_SAME_FUNCTION(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)
 
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                   unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters) {
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                                   CUstream stream, void** parameters) {
   return api(__func__, [&] {
     CUlaunchConfig config = plain_config(grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream);
     CUlaunchAttribute attribute{};

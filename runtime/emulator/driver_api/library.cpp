@@ -1,5 +1,6 @@
-// cuLibrary* and cuKernel*: a library is a module without a context.  It is lowered when it is loaded (as with CUDA_MODULE_LOADING=EAGER),
-// so that a bad image is refused at the call that names it; NVIDIA's driver refuses it when the first kernel is asked for.
+// cuLibrary* and cuKernel*: a library is a module without a context.  It is lowered when it is loaded (as
+// with CUDA_MODULE_LOADING=EAGER), so that a bad image is refused at the call that names it; NVIDIA's driver
+// refuses it when the first kernel is asked for.
 #include "driver_api/function.hpp"
 #include "driver_api/module.hpp"
 
@@ -9,7 +10,8 @@ namespace {
 
 LoadedModule& require_library(CUlibrary handle) {
   const auto found = driver().libraries.find(handle);
-  if (found == driver().libraries.end()) refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded library", fmt::ptr(handle));
+  if (found == driver().libraries.end())
+    refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded library", fmt::ptr(handle));
   return *found->second;
 }
 
@@ -21,7 +23,8 @@ void publish(CUlibrary* out, std::unique_ptr<LoadedModule> library) {
 void check_library_options(unsigned count, CUlibraryOption* options) {
   if (count) require(options, "libraryOptions");
   for (unsigned i = 0; i < count; ++i) {
-    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED && options[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
+    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED &&
+        options[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
       refuse(CUDA_ERROR_INVALID_VALUE, "libraryOptions[{}] is {}", i, static_cast<int>(options[i]));
     }
     if (options[i] == CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
@@ -32,8 +35,8 @@ void check_library_options(unsigned count, CUlibraryOption* options) {
 
 }  // namespace
 
-CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* options, void** values, unsigned count,
-                           CUlibraryOption* library_options, void**, unsigned library_count) {
+CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* options, void** values,
+                           unsigned count, CUlibraryOption* library_options, void**, unsigned library_count) {
   return api(__func__, [&] {
     require_initialized();
     require(out, "library");
@@ -42,8 +45,9 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, CUjit_option* optio
   });
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary* out, const char* path, CUjit_option* options, void** values, unsigned count,
-                               CUlibraryOption* library_options, void**, unsigned library_count) {
+CUresult cuLibraryLoadFromFile(CUlibrary* out, const char* path, CUjit_option* options, void** values,
+                               unsigned count, CUlibraryOption* library_options, void**,
+                               unsigned library_count) {
   return api(__func__, [&] {
     require_initialized();
     require(out, "library");
@@ -103,7 +107,8 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
   });
 }
 
-// ---- kernels -------------------------------------------------------------------------------------------------
+// ---- kernels
+// -------------------------------------------------------------------------------------------------
 CUresult cuKernelGetFunction(CUfunction* out, CUkernel kernel) {
   return api(__func__, [&] {
     require_context();

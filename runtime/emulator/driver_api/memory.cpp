@@ -1,4 +1,5 @@
-// Device and host memory: allocation, and questions about pointers.  Device addresses are host addresses inside the arena.
+// Device and host memory: allocation, and questions about pointers.  Device addresses are host addresses
+// inside the arena.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +11,7 @@ using namespace mxfa::emulator::driver_api;
 namespace {
 
 uint64_t read_number(const char* path) {
-  uint64_t value = UINT64_MAX;   // stays when the file says "max" or is missing
+  uint64_t value = UINT64_MAX;  // stays when the file says "max" or is missing
   if (FILE* file = std::fopen(path, "r")) {
     if (std::fscanf(file, "%lu", &value) != 1) value = UINT64_MAX;
     std::fclose(file);
@@ -18,8 +19,8 @@ uint64_t read_number(const char* path) {
   return value;
 }
 
-// What this machine can still give.  Fresh device memory is filled, hence resident: without this check a program that takes "80 % of the
-// free memory" of a 180 GB device would be killed instead of being refused.
+// What this machine can still give.  Fresh device memory is filled, hence resident: without this check a
+// program that takes "80 % of the free memory" of a 180 GB device would be killed instead of being refused.
 uint64_t host_available() {
   uint64_t available = UINT64_MAX;
   if (FILE* file = std::fopen("/proc/meminfo", "r")) {
@@ -32,7 +33,8 @@ uint64_t host_available() {
   }
   const uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
   const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit != UINT64_MAX && used != UINT64_MAX) available = std::min(available, limit > used ? limit - used : 0);
+  if (limit != UINT64_MAX && used != UINT64_MAX)
+    available = std::min(available, limit > used ? limit - used : 0);
   return available;
 }
 
@@ -47,7 +49,8 @@ CUdeviceptr allocate(size_t bytes, bool managed) {
   Driver& state = driver();
   if (bytes == 0) refuse(CUDA_ERROR_INVALID_VALUE, "bytesize is 0");
   if (bytes > free_memory()) {
-    refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} bytes asked for, {} are free (device {} bytes, {} allocated, this machine {} available)",
+    refuse(CUDA_ERROR_OUT_OF_MEMORY,
+           "{} bytes asked for, {} are free (device {} bytes, {} allocated, this machine {} available)",
            bytes, free_memory(), state.device.model.memory_bytes, state.memory_used, host_available());
   }
   const uint64_t address = state.arena->allocate(bytes);
@@ -59,11 +62,12 @@ CUdeviceptr allocate(size_t bytes, bool managed) {
 
 void release(CUdeviceptr address) {
   require_context();
-  if (!address) return;   // allowed, as for free()
+  if (!address) return;  // allowed, as for free()
   Driver& state = driver();
   const auto found = state.allocations.find(address);
   if (found == state.allocations.end()) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not the start of an allocation; {}", address, state.arena->describe(address));
+    refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not the start of an allocation; {}", address,
+           state.arena->describe(address));
   }
   state.arena->release(address);
   state.memory_used -= found->second.bytes;
@@ -94,7 +98,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* out, size_t bytes, unsigned flags) {
     require_context();
     require(out, "dptr");
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) {
-      refuse(CUDA_ERROR_INVALID_VALUE, "flags {} is neither CU_MEM_ATTACH_GLOBAL nor CU_MEM_ATTACH_HOST", flags);
+      refuse(CUDA_ERROR_INVALID_VALUE, "flags {} is neither CU_MEM_ATTACH_GLOBAL nor CU_MEM_ATTACH_HOST",
+             flags);
     }
     *out = allocate(bytes, true);
   });
@@ -159,7 +164,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr ad
   });
 }
 
-// ---- host memory: every host pointer is usable by the device's copies; kernels cannot reach it --------------
+// ---- host memory: every host pointer is usable by the device's copies; kernels cannot reach it
+// --------------
 CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
   return api(__func__, [&] {
     require(out, "pp");
@@ -171,7 +177,8 @@ CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned flags) {
   return api(__func__, [&] {
     require(out, "pp");
     if (flags & CU_MEMHOSTALLOC_DEVICEMAP) {
-      refuse(CUDA_ERROR_NOT_SUPPORTED, "CU_MEMHOSTALLOC_DEVICEMAP: kernels of the CPU driver cannot reach host memory");
+      refuse(CUDA_ERROR_NOT_SUPPORTED,
+             "CU_MEMHOSTALLOC_DEVICEMAP: kernels of the CPU driver cannot reach host memory");
     }
     if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED)) {
       refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
@@ -185,38 +192,56 @@ CUresult cuMemFreeHost(void* pointer) {
     require_context();
     require(pointer, "p");
     if (!driver().host_allocations.erase(pointer)) {
-      refuse(CUDA_ERROR_INVALID_VALUE, "{} does not come from cuMemAllocHost or cuMemHostAlloc", fmt::ptr(pointer));
+      refuse(CUDA_ERROR_INVALID_VALUE, "{} does not come from cuMemAllocHost or cuMemHostAlloc",
+             fmt::ptr(pointer));
     }
     std::free(pointer);
   });
 }
 
-// ---- what is behind a pointer ----------------------------------------------------------------------------------
+// ---- what is behind a pointer
+// ----------------------------------------------------------------------------------
 namespace {
 
 void pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr address) {
   require(out, "data");
   Driver& state = driver();
   uint64_t base = 0, bytes = 0;
-  if (!state.arena->find(address, &base, &bytes)) refuse(CUDA_ERROR_INVALID_VALUE);   // a host pointer: a plain no
+  if (!state.arena->find(address, &base, &bytes))
+    refuse(CUDA_ERROR_INVALID_VALUE);  // a host pointer: a plain no
   const auto found = state.allocations.find(base);
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       *static_cast<CUcontext*>(out) =
           reinterpret_cast<CUcontext>(found == state.allocations.end() ? nullptr : found->second.context);
       return;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(out) = CU_MEMORYTYPE_DEVICE; return;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<CUdeviceptr*>(out) = address; return;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(out) = CU_MEMORYTYPE_DEVICE;
+      return;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      *static_cast<CUdeviceptr*>(out) = address;
+      return;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       *static_cast<unsigned*>(out) = found != state.allocations.end() && found->second.managed;
       return;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(out) = 0; return;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(out) = base; return;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(out) = bytes; return;
-    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<unsigned*>(out) = 1; return;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<unsigned long long*>(out) = base; return;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(out) = 0;
+      return;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(out) = base;
+      return;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<size_t*>(out) = bytes;
+      return;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      *static_cast<unsigned*>(out) = 1;
+      return;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<unsigned long long*>(out) = base;
+      return;
     default:
-      refuse(CUDA_ERROR_NOT_SUPPORTED, "pointer attribute {} is not one of the CPU driver", static_cast<int>(attribute));
+      refuse(CUDA_ERROR_NOT_SUPPORTED, "pointer attribute {} is not one of the CPU driver",
+             static_cast<int>(attribute));
   }
 }
 
@@ -230,7 +255,8 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdevic
 }
 
 // For an address that is no device memory every answer is zero, not an error.
-CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                                CUdeviceptr address) {
   return api(__func__, [&] {
     require_initialized();
     require(attributes, "attributes");
@@ -241,9 +267,12 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
       if (known) {
         pointer_attribute(data[i], attributes[i], address);
       } else {
-        const bool wide = attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT || attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
-                          attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER || attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
-                          attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
+        const bool wide = attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
         std::memset(data[i], 0, wide ? 8 : 4);
       }
     }

@@ -28,8 +28,12 @@ JitLogs read_jit_options(unsigned count, CUjit_option* options, void** values) {
   }
   for (unsigned i = 0; i < count; ++i) {
     switch (options[i]) {
-      case CU_JIT_INFO_LOG_BUFFER: logs.info.text = static_cast<char*>(values[i]); break;
-      case CU_JIT_ERROR_LOG_BUFFER: logs.error.text = static_cast<char*>(values[i]); break;
+      case CU_JIT_INFO_LOG_BUFFER:
+        logs.info.text = static_cast<char*>(values[i]);
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER:
+        logs.error.text = static_cast<char*>(values[i]);
+        break;
       case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
         logs.info.bytes = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs.info.written = &values[i];
@@ -38,9 +42,10 @@ JitLogs read_jit_options(unsigned count, CUjit_option* options, void** values) {
         logs.error.bytes = static_cast<unsigned>(reinterpret_cast<uintptr_t>(values[i]));
         logs.error.written = &values[i];
         break;
-      default:   // the others steer code generation, and no code is generated
+      default:  // the others steer code generation, and no code is generated
         if (static_cast<unsigned>(options[i]) >= CU_JIT_NUM_OPTIONS) {
-          refuse(CUDA_ERROR_INVALID_VALUE, "options[{}] is {}, no CUjit_option of CUDA 13.0", i, static_cast<int>(options[i]));
+          refuse(CUDA_ERROR_INVALID_VALUE, "options[{}] is {}, no CUjit_option of CUDA 13.0", i,
+                 static_cast<int>(options[i]));
         }
     }
   }
@@ -62,7 +67,8 @@ std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context)
     auto function = std::make_unique<Function>();
     function->module = module.get();
     function->kernel = module->code->find_kernel(name);
-    const int plain = static_cast<int>(state.device.model.attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK]);
+    const int plain =
+        static_cast<int>(state.device.model.attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK]);
     function->max_dynamic_shared = std::max(0, plain - static_cast<int>(function->kernel->static_shared));
     state.functions.insert(function.get());
     module->functions[name] = std::move(function);
@@ -104,7 +110,8 @@ Function& find_function(LoadedModule& module, const char* name) {
   if (found != module.functions.end()) return *found->second;
   std::string names;
   for (const auto& [known, function] : module.functions) names += (names.empty() ? "" : ", ") + known;
-  refuse(CUDA_ERROR_NOT_FOUND, "there is no kernel \"{}\"; the module has {}", name, names.empty() ? "none" : names);
+  refuse(CUDA_ERROR_NOT_FOUND, "there is no kernel \"{}\"; the module has {}", name,
+         names.empty() ? "none" : names);
 }
 
 void find_global(LoadedModule& module, const char* name, CUdeviceptr* address, size_t* bytes) {
@@ -131,7 +138,8 @@ void publish(CUmodule* out, std::unique_ptr<LoadedModule> module) {
 
 }  // namespace
 
-CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, CUjit_option* options, void** values) {
+CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, CUjit_option* options,
+                            void** values) {
   return api(__func__, [&] {
     Context& context = require_context();
     require(out, "module");
@@ -167,7 +175,8 @@ CUresult cuModuleUnload(CUmodule handle) {
   return api(__func__, [&] {
     require_context();
     const auto found = driver().modules.find(handle);
-    if (found == driver().modules.end()) refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
+    if (found == driver().modules.end())
+      refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
     forget_functions(*found->second);
     driver().modules.erase(found);
   });

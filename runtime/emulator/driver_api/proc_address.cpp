@@ -15,30 +15,37 @@ CUdriverProcAddressQueryResult find(std::string_view name, int version, bool per
     known = true;
     if (symbol.version > version || (symbol.per_thread && !per_thread)) continue;
     // A per-thread form wins over a plain one where it was asked for; else the newer one.
-    if (!best || symbol.per_thread > best->per_thread || (symbol.per_thread == best->per_thread && symbol.version > best->version)) {
+    if (!best || symbol.per_thread > best->per_thread ||
+        (symbol.per_thread == best->per_thread && symbol.version > best->version)) {
       best = &symbol;
     }
   }
   *out = best ? best->address : nullptr;
-  return best ? CU_GET_PROC_ADDRESS_SUCCESS
-              : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return best    ? CU_GET_PROC_ADDRESS_SUCCESS
+         : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 }
 
-void get(const char* name, void** out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status) {
+void get(const char* name, void** out, int version, cuuint64_t flags,
+         CUdriverProcAddressQueryResult* status) {
   require(name, "symbol");
   require(out, "pfn");
   if (flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
     refuse(CUDA_ERROR_INVALID_VALUE, "flags {} is none of CU_GET_PROC_ADDRESS_*", flags);
   }
-  if (version > kDriverVersion) refuse(CUDA_ERROR_INVALID_VALUE, "cudaVersion {} is newer than this driver ({})", version, kDriverVersion);
-  // A name that is not there is an answer (null and the status), not an error; so does the driver of CUDA 13.0.
+  if (version > kDriverVersion)
+    refuse(CUDA_ERROR_INVALID_VALUE, "cudaVersion {} is newer than this driver ({})", version,
+           kDriverVersion);
+  // A name that is not there is an answer (null and the status), not an error; so does the driver of
+  // CUDA 13.0.
   const auto result = find(name, version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, out);
   if (status) *status = result;
 }
 
 }  // namespace
 
-CUresult cuGetProcAddress_v2(const char* name, void** out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status) {
+CUresult cuGetProcAddress_v2(const char* name, void** out, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult* status) {
   return api(__func__, [&] { get(name, out, version, flags, status); });
 }
 

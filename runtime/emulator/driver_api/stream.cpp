@@ -1,5 +1,5 @@
-// Streams and events.  Every stream is in order and eager: work is finished when its call returns, so waiting is checking the handle and
-// the context, and an event is the time of day at which it was recorded.
+// Streams and events.  Every stream is in order and eager: work is finished when its call returns, so waiting
+// is checking the handle and the context, and an event is the time of day at which it was recorded.
 #include "driver_api/driver.hpp"
 
 using namespace mxfa::emulator::driver_api;
@@ -9,7 +9,8 @@ namespace {
 void create_stream(CUstream* out, unsigned flags, int priority) {
   Context& context = require_context();
   require(out, "phStream");
-  if (flags & ~CU_STREAM_NON_BLOCKING) refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
+  if (flags & ~CU_STREAM_NON_BLOCKING)
+    refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
   auto stream = std::make_unique<Stream>(Stream{&context, flags, std::max(-5, std::min(0, priority))});
   *out = reinterpret_cast<CUstream>(stream.get());
   driver().streams[stream.get()] = std::move(stream);
@@ -63,7 +64,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     require_context();
     require_stream(stream);
     require_event(event);
-    if (flags & ~CU_EVENT_WAIT_EXTERNAL) refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
+    if (flags & ~CU_EVENT_WAIT_EXTERNAL)
+      refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
   });
 }
 MXFA_SAME_FUNCTION(cuStreamWaitEvent_ptsz, cuStreamWaitEvent)
@@ -130,7 +132,8 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
 }
 MXFA_SAME_FUNCTION(cuLaunchHostFunc_ptsz, cuLaunchHostFunc)
 
-// ---- events ------------------------------------------------------------------------------------------------
+// ---- events
+// ------------------------------------------------------------------------------------------------
 CUresult cuEventCreate(CUevent* out, unsigned flags) {
   return api(__func__, [&] {
     Context& context = require_context();
@@ -163,7 +166,8 @@ MXFA_SAME_FUNCTION(cuEventRecord_ptsz, cuEventRecord)
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
   return api(__func__, [&] {
-    if (flags & ~CU_EVENT_RECORD_EXTERNAL) refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
+    if (flags & ~CU_EVENT_RECORD_EXTERNAL)
+      refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
     record(handle, stream);
   });
 }
@@ -193,7 +197,8 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) 
       const Event& event = require_event(handle);
       if (!event.recorded) refuse(CUDA_ERROR_INVALID_HANDLE, "event {} was never recorded", fmt::ptr(handle));
       if (event.flags & CU_EVENT_DISABLE_TIMING) {
-        refuse(CUDA_ERROR_INVALID_HANDLE, "event {} was created with CU_EVENT_DISABLE_TIMING", fmt::ptr(handle));
+        refuse(CUDA_ERROR_INVALID_HANDLE, "event {} was created with CU_EVENT_DISABLE_TIMING",
+               fmt::ptr(handle));
       }
     }
     const auto span = require_event(end).time - require_event(start).time;

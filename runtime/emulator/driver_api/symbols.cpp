@@ -8,7 +8,8 @@
 namespace mxfa::emulator::driver_api {
 
 const Symbol kSymbols[] = {
-#define SYMBOL(symbol, base, version, per_thread) {#base, version, per_thread != 0, reinterpret_cast<void*>(&symbol)},
+#define SYMBOL(symbol, base, version, per_thread) \
+  {#base, version, per_thread != 0, reinterpret_cast<void*>(&symbol)},
 #include "driver_api/api_names.def"
 #undef SYMBOL
 };

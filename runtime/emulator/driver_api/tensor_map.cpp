@@ -1,17 +1,20 @@
-// cuTensorMapEncodeTiled and cuTensorMapReplaceAddress; the rules and the 128 bytes are memory/tensor_map.hpp's.
+// cuTensorMapEncodeTiled and cuTensorMapReplaceAddress; the rules and the 128 bytes are
+// memory/tensor_map.hpp's.
+#include "memory/tensor_map.hpp"
+
 #include <cstring>
 
 #include "driver_api/driver.hpp"
-#include "memory/tensor_map.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::driver_api;
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
-CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
-                                const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* element_strides,
-                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                 CUtensorMapFloatOOBfill fill) {
   return api(__func__, [&] {
     require_initialized();
