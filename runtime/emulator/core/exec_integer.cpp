@@ -65,6 +65,22 @@ template <class T> T bit_field_insert(T a, T b, uint32_t c, uint32_t d) {
   const T keep = valid >= kBits<T> ? ~T{0} : ((T{1} << valid) - 1) << position;
   return (b & ~keep) | ((a << position) & keep);
 }
+// szext: the low n bits of a, extended by the sign of the type; n >= 32 keeps a.
+template <class T> T extend_low_bits(T a, uint32_t n) {
+  if (n == 0) return 0;
+  if (n >= 32) return a;
+  return static_cast<T>(static_cast<T>(static_cast<uint32_t>(a) << (32 - n)) >> (32 - n));
+}
+// fns: the n-th set bit of the mask from `base`, upwards for n > 0 and downwards for n < 0 (PTX ISA 9.7.1.15).
+uint32_t nth_set_bit(uint32_t mask, uint32_t base, int32_t n) {
+  if (base > 31) return 0xffffffffu;
+  if (n == 0) return mask >> base & 1 ? base : 0xffffffffu;
+  const int step = n > 0 ? 1 : -1;
+  for (int i = static_cast<int>(base), left = n > 0 ? n : -n; i >= 0 && i < 32; i += step)
+    if (mask >> i & 1)
+      if (--left == 0) return static_cast<uint32_t>(i);
+  return 0xffffffffu;
+}
 template <class T> uint32_t find_leading(T a) {
   const Unsigned<T> u = std::is_signed_v<T> && a < 0 ? ~static_cast<Unsigned<T>>(a) : static_cast<Unsigned<T>>(a);
   return u == 0 ? 0xffffffffu : kBits<T> - 1 - static_cast<uint32_t>(std::countl_zero(u));
@@ -133,7 +149,13 @@ Handler signed_or_unsigned(std::string_view op) {
     if (op == "mul24.lo") return alu([](T a, T b) -> T { return wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8, static_cast<T>(static_cast<N>(b) << 8) >> 8); });
     if (op == "mad24.lo") return alu([](T a, T b, T c) -> T { return wrap_add<T>(wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8, static_cast<T>(static_cast<N>(b) << 8) >> 8), c); });
   }
+  if constexpr (sizeof(T) == 4) {
+    if (op == "szext.clamp") return alu([](T a, N b) -> T { return extend_low_bits<T>(a, b); });
+    if (op == "szext.wrap") return alu([](T a, N b) -> T { return extend_low_bits<T>(a, b & 31); });
+  }
   if constexpr (std::is_same_v<T, int32_t>) {
+    if (op == "min.relu") return alu([](T a, T b) -> T { return std::max(std::min(a, b), 0); });
+    if (op == "max.relu") return alu([](T a, T b) -> T { return std::max(std::max(a, b), 0); });
     if (op == "add.sat") return alu([](T a, T b) -> T { return saturate(static_cast<int64_t>(a) + b); });
     if (op == "sub.sat") return alu([](T a, T b) -> T { return saturate(static_cast<int64_t>(a) - b); });
     if (op == "mad.hi.sat") return alu([](T a, T b, T c) -> T { return saturate(static_cast<int64_t>(high_mul<T>(a, b)) + c); });
@@ -143,6 +165,7 @@ Handler signed_or_unsigned(std::string_view op) {
     if (op == "shf.l.clamp") return alu([](N a, N b, N c) -> N { return c >= 32 ? a : static_cast<N>(((static_cast<uint64_t>(b) << 32 | a) << c) >> 32); });
     if (op == "shf.r.wrap") return alu([](N a, N b, N c) -> N { return static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> (c & 31)); });
     if (op == "shf.r.clamp") return alu([](N a, N b, N c) -> N { return c >= 32 ? b : static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> c); });
+    if (op == "fns") return alu([](N a, N b, int32_t c) -> N { return nth_set_bit(a, b, c); });
     if (op == "bmsk.clamp") return alu([](N a, N b) -> N { return a >= 32 || b == 0 ? 0u : (b >= 32 ? ~0u : (1u << b) - 1) << a; });
     if (op == "bmsk.wrap") return alu([](N a, N b) -> N { return ((1u << (b & 31)) - 1) << (a & 31); });
   }
@@ -164,6 +187,8 @@ Handler packed(std::string_view op, bool is_signed) {
   using N = uint32_t;
   if (op == "add") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p + q; }); });
   if (op == "sub") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p - q; }); });
+  if (op == "min.relu") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<N>(std::max<int>(std::min(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0)); }); });
+  if (op == "max.relu") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<N>(std::max<int>(std::max(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0)); }); });
   if (op == "min") {
     if (is_signed) return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<int16_t>(p) < static_cast<int16_t>(q) ? p : q; }); });
     return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p < q ? p : q; }); });

@@ -32,10 +32,11 @@ void lower_integer(Lowering& l, const Match& m) {
   if (m.has("mode")) name += fmt::format(".{}", m.get("mode"));
   if (m.has("shiftamt")) name += ".shiftamt";
   if (m.has("sat")) name += ".sat";
+  if (m.has("relu")) name += ".relu";
   const bool wide = m.get("mode") == "wide";
   if (wide && bits(type) == 64) l.fail(fmt::format("'{}': wide products of 64-bit operands do not exist", opcode));
   const bool count_result = opcode == "popc" || opcode == "clz" || opcode == "bfind";
-  auto op = l.emit(need(l, handlers::integer(name, opcode == "shf" || opcode == "bmsk" ? Type::U32 : type)));
+  auto op = l.emit(need(l, handlers::integer(name, opcode == "shf" || opcode == "bmsk" || opcode == "fns" ? Type::U32 : type)));
   const uint32_t out = count_result ? 32 : bits(type) * (wide ? 2 : 1);
   // Which sources have a type of their own: shift counts and field positions are 32-bit, the addend of mad.wide is wide.
   const bool shift = opcode == "shl" || opcode == "shr" || opcode == "bfe";
