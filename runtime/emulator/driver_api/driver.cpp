@@ -11,8 +11,9 @@ Driver& driver() {
 }
 
 std::vector<Context*>& context_stack() {
-  thread_local std::vector<Context*> stack;
-  return stack;
+  // Never destroyed, like the driver: thread-local objects go before a program's static ones.
+  thread_local std::vector<Context*>* const stack = new std::vector<Context*>;
+  return *stack;
 }
 
 void report(const std::string& text) {
