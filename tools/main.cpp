@@ -52,8 +52,8 @@ int main(int argc, char** argv) {
     message(error.what());
     if (error.status() == MXFA_ERROR_INVALID) return kBadInput;
     // A kernel that does not end: the CPU driver's deadlock report, or a GPU's watchdog.
-    const bool hang = std::string_view(error.what()).find("CUDA_ERROR_LAUNCH_TIMEOUT") != std::string_view::npos;
-    return hang ? kHazard : kDeviceTrouble;
+    const std::string_view text = error.what();
+    return text.find("CUDA_ERROR_LAUNCH_TIMEOUT") != text.npos ? kHazard : kDeviceTrouble;
   } catch (const std::bad_alloc&) {
     message("out of host memory; the shape is too large for this machine");
     return kDeviceTrouble;

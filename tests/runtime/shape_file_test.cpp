@@ -52,7 +52,8 @@ TEST_CASE("a minimal shape file gets the documented defaults") {
 TEST_CASE("every key is kept as written") {
   const Shape shape =
       parse_one(R"({"op": "attn_bwd", "dtype": "mxfp8", "head_dim": 96, "heads_q": 6, "heads_kv": 2,
-    "seqlens_q": [7], "seqlens_k": [3, 0, 9], "broadcast_q": true, "causal": true, "window": [5, 0], "scale": 0.25,
+    "seqlens_q": [7], "seqlens_k": [3, 0, 9], "broadcast_q": true, "causal": true,
+    "window": [5, 0], "scale": 0.25,
     "mxfp8": {"scaling_mode": "floor", "block": "32x32", "p_scale": "dynamic"},
     "backward": {"dq_accumulate": "fp16", "dq_scale_log2": 9, "deterministic": true, "dkv_output": "mxfp8"},
     "data": {"distribution": "heavy_tailed", "std": 0.5, "seed": 12345678901}, "kernel": {"stages": 3},
@@ -170,7 +171,8 @@ TEST_CASE("operations without kernels are refused by name") {
 TEST_CASE("lengths drawn from a distribution are the same everywhere") {
   const auto draw = [](const std::string& distribution) {
     return parse_one(
-               R"({"op": "attn_fwd", "dtype": "bf16", "head_dim": 64, "heads_q": 1, "seqlens_k": "same", "seqlens_q": )" +
+               R"({"op": "attn_fwd", "dtype": "bf16", "head_dim": 64, "heads_q": 1, "seqlens_k": "same", )"
+               R"("seqlens_q": )" +
                distribution + "}")
         .seqlens_q;
   };
@@ -183,9 +185,10 @@ TEST_CASE("lengths drawn from a distribution are the same everywhere") {
   CHECK(draw(R"({"distribution": "constant", "count": 0, "mean": 9})").empty());
 
   // exp(N(ln 700, 1.1)) clipped to [16, 8192]: the mean of the unclipped distribution is 700 exp(1.1^2/2).
-  const auto lognormal = draw(fmt::format(
-      R"({{"distribution": "lognormal", "count": 512, "mean": {}, "sigma": 1.1, "min": 16, "max": 8192, "seed": 1003}})",
-      700 * std::exp(0.605)));
+  const auto lognormal =
+      draw(fmt::format(R"({{"distribution": "lognormal", "count": 512, "mean": {}, "sigma": 1.1, "min": 16, )"
+                       R"("max": 8192, "seed": 1003}})",
+                       700 * std::exp(0.605)));
   const std::vector<int32_t> published = {2241, 1076, 434, 543, 1506, 357, 915, 76};
   for (size_t i = 0; i < published.size(); ++i) {
     CHECK(std::abs(lognormal[i] - published[i]) <= 1);  // exp, log and cos may differ in the last digit

@@ -78,9 +78,11 @@ TEST_CASE("attn_bwd, GQA, broadcast-Q and head_dim 96 are refused by name") {
   const auto [text, name] = GENERATE(table<std::string, std::string>({
       {R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
        "attn_bwd"},
-      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":2,"heads_kv":1,"seqlens_q":[3],"seqlens_k":[5]})",
+      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":2,"heads_kv":1,"seqlens_q":[3],)"
+       R"("seqlens_k":[5]})",
        "heads_kv"},
-      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5,6],"broadcast_q":true})",
+      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5,6],)"
+       R"("broadcast_q":true})",
        "broadcast_q"},
       {R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
        "head_dim"},
@@ -95,7 +97,8 @@ TEST_CASE("attn_bwd, GQA, broadcast-Q and head_dim 96 are refused by name") {
 TEST_CASE("a shape that no memory holds is refused before anything is allocated") {
   const Workplace workplace;
   const std::string text =
-      R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":64,"seqlens_q":[2000000000],"seqlens_k":[1]})";
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":64,"seqlens_q":[2000000000],)"
+      R"("seqlens_k":[1]})";
   const ProgramResult result =
       workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice});
   CAPTURE(result.err);

@@ -97,7 +97,7 @@ TEST_CASE("cfg-env-typo: each unusable variable costs one warning that names it 
   const Workplace workplace;
   const std::string file = workplace.write(
       "shape.json",
-      R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":2,"heads_kv":2,"seqlens_q":[4],"seqlens_k":[4]})");
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":2,"seqlens_q":[4],"seqlens_k":[4]})");
   const ProgramResult result =
       workplace.run({"run", file, "--device", "emulator:b200"},
                     {{"MXFA_CACHE_DIR", "/dev/null/x"}, {"MXFA_VERBOSE", "verry"}, {"MXFA_CACHEDIR", "/x"}});
