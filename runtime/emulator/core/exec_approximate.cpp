@@ -1,5 +1,5 @@
-// Approximate functions (PTX ISA 9.7.3.16 and following).  Their bit patterns are not public; these return the (nearly) correctly rounded
-// value, which every documented error bound allows.
+// Approximate functions (PTX ISA 9.7.3.16 and following).  Their bit patterns are not public; these return
+// the (nearly) correctly rounded value, which every documented error bound allows.
 #include <cmath>
 
 #include "core/exec.hpp"
@@ -19,12 +19,13 @@ inline double multiply_add(double a, double b, double c) {
 
 // 2^x through double: x = n + r, |r| <= 1/2, Taylor series of 2^r to degree 10 (relative error below 2^-42).
 inline float exp2_lane(float x) {
-  constexpr double kMagic = 0x1.8p52;   // adding it rounds to an integer and leaves that integer in the low bits
+  constexpr double kMagic =
+      0x1.8p52;  // adding it rounds to an integer and leaves that integer in the low bits
   double t = x;
-  t = t > -200.0 ? t : -200.0;          // beyond this the result is 0 or infinity anyway; NaN is restored below
+  t = t > -200.0 ? t : -200.0;  // beyond this the result is 0 or infinity anyway; NaN is restored below
   t = t < 200.0 ? t : 200.0;
   const double shifted = t + kMagic, n = shifted - kMagic, r = t - n;
-  double p = 7.0549116208011233e-9;                  // ln(2)^10 / 10!
+  double p = 7.0549116208011233e-9;  // ln(2)^10 / 10!
   p = multiply_add(p, r, 1.0178086009239699e-7);
   p = multiply_add(p, r, 1.3215486790144307e-6);
   p = multiply_add(p, r, 1.5252733804059841e-5);
@@ -35,7 +36,8 @@ inline float exp2_lane(float x) {
   p = multiply_add(p, r, 2.4022650695910072e-1);
   p = multiply_add(p, r, 6.9314718055994531e-1);
   p = multiply_add(p, r, 1.0);
-  const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) + 1023) << 52;   // the low bits of `shifted` are n
+  const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) + 1023)
+                            << 52;  // the low bits of `shifted` are n
   const float result = static_cast<float>(p * std::bit_cast<double>(exponent));
   return x == x ? result : std::bit_cast<float>(kNan32);
 }
@@ -58,13 +60,20 @@ Step run_scalar(Exec& x, const MicroOp& op) {
   auto* d = lanes<float>(x.dst(op.dst));
   for (uint32_t m = x.mask; m; m &= m - 1) {
     const int i = std::countr_zero(m);
-    const float r = canonical(static_cast<float>(F{}(static_cast<double>(kFtz ? flush(a[i]) : static_cast<float>(a[i])))));
+    const float r = canonical(
+        static_cast<float>(F{}(static_cast<double>(kFtz ? flush(a[i]) : static_cast<float>(a[i])))));
     d[i] = kFtz ? flush(r) : r;
   }
   return Step::Continue;
 }
-template <class F> Handler vectorised(bool ftz, F) { return ftz ? &run<true, F> : &run<false, F>; }
-template <class F> Handler scalar(bool ftz, F) { return ftz ? &run_scalar<true, F> : &run_scalar<false, F>; }
+template <class F>
+Handler vectorised(bool ftz, F) {
+  return ftz ? &run<true, F> : &run<false, F>;
+}
+template <class F>
+Handler scalar(bool ftz, F) {
+  return ftz ? &run_scalar<true, F> : &run_scalar<false, F>;
+}
 
 // The approximate double forms give the upper 32 bits of the result; the lower are zero (PTX ISA 9.7.3.12).
 template <class F>
@@ -78,14 +87,17 @@ Step run_double(Exec& x, const MicroOp& op) {
   }
   return Step::Continue;
 }
-template <class F> Handler double_op(F) { return &run_double<F>; }
+template <class F>
+Handler double_op(F) {
+  return &run_double<F>;
+}
 
 template <bool kBrain, bool kPair, bool kExp>
 Step run_half(Exec& x, const MicroOp& op) {
   x.set_mode(kModeDefault);
   const auto element = [](uint32_t v) {
     float in = kBrain ? bf16_to_f32(static_cast<uint16_t>(v)) : f16_to_f32(static_cast<uint16_t>(v));
-    if (kBrain) in = flush(in);   // ex2.approx.ftz.bf16
+    if (kBrain) in = flush(in);  // ex2.approx.ftz.bf16
     const float r = kExp ? exp2_lane(in) : std::tanh(in);
     const uint32_t bits = to_small(r, kBrain ? kBF16 : kF16, Rounding::NearestEven, false);
     return kBrain && kExp && (bits & 0x7f80) == 0 ? bits & 0x8000 : bits;
@@ -108,21 +120,38 @@ namespace handlers {
 Handler approximate(std::string_view op, Type type, bool ftz) {
   const bool exponential = op == "ex2";
   switch (type) {
-    case Type::F16: return ftz ? nullptr : exponential ? &run_half<false, false, true> : &run_half<false, false, false>;
-    case Type::F16x2: return ftz ? nullptr : exponential ? &run_half<false, true, true> : &run_half<false, true, false>;
-    case Type::BF16: return exponential != ftz ? nullptr : exponential ? &run_half<true, false, true> : &run_half<true, false, false>;
-    case Type::BF16x2: return exponential != ftz ? nullptr : exponential ? &run_half<true, true, true> : &run_half<true, true, false>;
+    case Type::F16:
+      return ftz ? nullptr : exponential ? &run_half<false, false, true> : &run_half<false, false, false>;
+    case Type::F16x2:
+      return ftz ? nullptr : exponential ? &run_half<false, true, true> : &run_half<false, true, false>;
+    case Type::BF16:
+      return exponential != ftz ? nullptr
+             : exponential      ? &run_half<true, false, true>
+                                : &run_half<true, false, false>;
+    case Type::BF16x2:
+      return exponential != ftz ? nullptr
+             : exponential      ? &run_half<true, true, true>
+                                : &run_half<true, true, false>;
     case Type::F64:
       if (op == "rcp" && ftz) return double_op([](double v) { return 1.0 / v; });
       if (op == "rsqrt") return double_op([](double v) { return 1.0 / std::sqrt(v); });
       return nullptr;
-    case Type::F32: break;
-    default: return nullptr;
+    case Type::F32:
+      break;
+    default:
+      return nullptr;
   }
   if (op == "ex2") return vectorised(ftz, [](float v) { return exp2_lane(v); });
-  if (op == "rcp") return vectorised(ftz, [](float v) { return canonical(static_cast<float>(1.0 / static_cast<double>(v))); });
-  if (op == "sqrt") return vectorised(ftz, [](float v) { return canonical(static_cast<float>(__builtin_sqrt(static_cast<double>(v)))); });
-  if (op == "rsqrt") return vectorised(ftz, [](float v) { return canonical(static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(v)))); });
+  if (op == "rcp")
+    return vectorised(ftz,
+                      [](float v) { return canonical(static_cast<float>(1.0 / static_cast<double>(v))); });
+  if (op == "sqrt")
+    return vectorised(
+        ftz, [](float v) { return canonical(static_cast<float>(__builtin_sqrt(static_cast<double>(v)))); });
+  if (op == "rsqrt")
+    return vectorised(ftz, [](float v) {
+      return canonical(static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(v))));
+    });
   if (op == "lg2") return scalar(ftz, [](double v) { return std::log2(v); });
   if (op == "sin") return scalar(ftz, [](double v) { return std::sin(v); });
   if (op == "cos") return scalar(ftz, [](double v) { return std::cos(v); });

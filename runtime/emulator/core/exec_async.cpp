@@ -28,7 +28,9 @@ Step each_lane(Exec& x, const MicroOp&, F f) {
 }
 
 Step init_barrier(Exec& x, const MicroOp& op) {
-  return each_lane(x, op, [&](uint32_t lane) { mbarrier_init(*x.warp, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane]); });
+  return each_lane(x, op, [&](uint32_t lane) {
+    mbarrier_init(*x.warp, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane]);
+  });
 }
 Step invalidate_barrier(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) { mbarrier_inval(*x.warp, shared_operand(x, op, lane)); });
@@ -39,22 +41,26 @@ Step arrive_on_barrier(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
     const bool expect = op.aux & 1;
     const uint32_t value = value_or(x, op.src[1], lane, expect ? 0 : 1);
-    const uint64_t state =
-        mbarrier_arrive(*x.warp, shared_operand(x, op, lane), expect ? 1 : value, expect ? value : 0, op.aux & 2, op.aux & 4);
+    const uint64_t state = mbarrier_arrive(*x.warp, shared_operand(x, op, lane), expect ? 1 : value,
+                                           expect ? value : 0, op.aux & 2, op.aux & 4);
     if (op.dst != kNoRow) lanes<uint64_t>(x.dst(op.dst))[lane] = state;
   });
 }
 Step expect_bytes(Exec& x, const MicroOp& op) {
-  return each_lane(x, op, [&](uint32_t lane) { mbarrier_expect_tx(*x.warp, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane]); });
+  return each_lane(x, op, [&](uint32_t lane) {
+    mbarrier_expect_tx(*x.warp, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane]);
+  });
 }
 Step complete_bytes(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
-    mbarrier_complete_tx(*x.cluster, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane], "mbarrier.complete_tx");
+    mbarrier_complete_tx(*x.cluster, shared_operand(x, op, lane), x.src(op.src[1]).lane[lane],
+                         "mbarrier.complete_tx");
   });
 }
 
-// src0 address, src1 parity or state; dst predicate.  A failed try_wait waits until something changes in the cluster; it is told to give up
-// when nothing can change any more, as its time limit allows.  A failed test_wait reports false and lets others run.
+// src0 address, src1 parity or state; dst predicate.  A failed try_wait waits until something changes in the
+// cluster; it is told to give up when nothing can change any more, as its time limit allows.  A failed
+// test_wait reports false and lets others run.
 template <bool kParity, bool kSuspends>
 Step wait_on_barrier(Exec& x, const MicroOp& op) {
   x.leave();
@@ -67,7 +73,8 @@ Step wait_on_barrier(Exec& x, const MicroOp& op) {
     const uint32_t address = shared_operand(x, op, lane);
     const uint64_t value = kParity ? x.src(op.src[1]).lane[lane] : lanes<uint64_t>(x.src(op.src[1]))[lane];
     if (!known || address != last_address || value != last_value) {
-      last = kParity ? mbarrier_test_parity(*x.warp, address, static_cast<uint32_t>(value) & 1) : mbarrier_test_token(*x.warp, address, value);
+      last = kParity ? mbarrier_test_parity(*x.warp, address, static_cast<uint32_t>(value) & 1)
+                     : mbarrier_test_token(*x.warp, address, value);
       last_address = address;
       last_value = value;
       known = true;
@@ -76,7 +83,8 @@ Step wait_on_barrier(Exec& x, const MicroOp& op) {
   }
   Fragment& f = x.current();
   if (done == 0 && kSuspends && !f.give_up)
-    return x.block(Wait::Kind::Mbarrier, last_address, kParity ? static_cast<uint32_t>(last_value) & 1 : static_cast<uint32_t>(last_value >> 63));
+    return x.block(Wait::Kind::Mbarrier, last_address,
+                   kParity ? static_cast<uint32_t>(last_value) & 1 : static_cast<uint32_t>(last_value >> 63));
   f.give_up = false;
   f.wait.kind = Wait::Kind::None;
   x.set_pred(op.dst, done);
@@ -93,15 +101,17 @@ Step pending_count(Exec& x, const MicroOp& op) {
   });
 }
 
-// cp.async is complete at issue, so the arrive-on happens now; without .noinc it is preceded by an increment and changes nothing.
+// cp.async is complete at issue, so the arrive-on happens now; without .noinc it is preceded by an increment
+// and changes nothing.
 Step arrive_after_copies(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
     if (op.aux) mbarrier_arrive(*x.warp, shared_operand(x, op, lane), 1, 0, false, false);
   });
 }
 
-// ---- tensor copies: src0 shared address, src1 map, src2 mbarrier or kNoRow, src3 multicast mask or kNoRow; list: coordinates.
-// imm: shared offset; mode: mbarrier offset; aux: bits 0-3 rank, 4-5 cta_group, 6 gather/scatter, 8-11 reduction; dst2: pool index unused.
+// ---- tensor copies: src0 shared address, src1 map, src2 mbarrier or kNoRow, src3 multicast mask or kNoRow;
+// list: coordinates. imm: shared offset; mode: mbarrier offset; aux: bits 0-3 rank, 4-5 cta_group, 6
+// gather/scatter, 8-11 reduction; dst2: pool index unused.
 template <int kKind>
 Step copy_tensor(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
@@ -110,23 +120,29 @@ Step copy_tensor(Exec& x, const MicroOp& op) {
     c.cta_group = static_cast<int>(op.aux >> 4 & 3);
     c.gather4 = op.aux >> 6 & 1;
     c.reduce = static_cast<ReduceOp>(op.aux >> 8 & 15);
-    c.map = lanes<uint64_t>(x.src(op.src[1]))[lane] + static_cast<uint64_t>(static_cast<int64_t>(static_cast<int16_t>(op.aux >> 16)));
-    for (uint32_t k = 0; k < op.count; ++k) c.coordinates[k] = static_cast<int32_t>(x.src(x.lists[op.list + k]).lane[lane]);
+    c.map = lanes<uint64_t>(x.src(op.src[1]))[lane] +
+            static_cast<uint64_t>(static_cast<int64_t>(static_cast<int16_t>(op.aux >> 16)));
+    for (uint32_t k = 0; k < op.count; ++k)
+      c.coordinates[k] = static_cast<int32_t>(x.src(x.lists[op.list + k]).lane[lane]);
     if (kKind != 2) c.shared = shared_operand(x, op, lane);
     if (kKind == 0) {
       c.mbarrier = x.src(op.src[2]).lane[lane] + op.mode;
       if (op.src[3] != kNoRow) c.multicast = static_cast<uint16_t>(x.src(op.src[3]).lane[lane]);
     }
     const uint64_t map_window = c.map & ~uint64_t{0xffffffff};
-    if (map_window == 0) c.map += kParamWindow;   // an address of the .param space
-    if (kKind == 0) tma_load(*x.warp, static_cast<int>(lane), c);
-    else if (kKind == 1) tma_store(*x.warp, static_cast<int>(lane), c);
-    else tma_prefetch(*x.warp, static_cast<int>(lane), c);
+    if (map_window == 0) c.map += kParamWindow;  // an address of the .param space
+    if (kKind == 0)
+      tma_load(*x.warp, static_cast<int>(lane), c);
+    else if (kKind == 1)
+      tma_store(*x.warp, static_cast<int>(lane), c);
+    else
+      tma_prefetch(*x.warp, static_cast<int>(lane), c);
   });
 }
 
-// ---- bulk copies: src0 shared address (imm), src1 global or shared::cta address (offset in dst2), src2 size, src3 mbarrier (mode);
-// list: multicast or byte mask; aux: bits 0-3 reduction, 4-7 type, 8 list is a multicast mask, 9 list is a byte mask.
+// ---- bulk copies: src0 shared address (imm), src1 global or shared::cta address (offset in dst2), src2
+// size, src3 mbarrier (mode); list: multicast or byte mask; aux: bits 0-3 reduction, 4-7 type, 8 list is a
+// multicast mask, 9 list is a byte mask.
 template <int kKind>
 Step copy_bulk(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
@@ -139,18 +155,23 @@ Step copy_bulk(Exec& x, const MicroOp& op) {
     if (op.src[3] != kNoRow) c.mbarrier = x.src(op.src[3]).lane[lane] + op.mode;
     if (op.aux & 0x100) c.multicast = static_cast<uint16_t>(x.src(x.lists[op.list]).lane[lane]);
     if (op.aux & 0x200) c.byte_mask = static_cast<uint16_t>(x.src(x.lists[op.list]).lane[lane]);
-    if (kKind == 2) c.shared_source = x.src(op.src[1]).lane[lane] + static_cast<uint32_t>(offset);
-    else c.global = lanes<uint64_t>(x.src(op.src[1]))[lane] + offset;
-    if (kKind == 0) bulk_load(*x.warp, static_cast<int>(lane), c);
-    else if (kKind == 1) bulk_store(*x.warp, static_cast<int>(lane), c);
-    else bulk_shared_to_cluster(*x.warp, static_cast<int>(lane), c);
+    if (kKind == 2)
+      c.shared_source = x.src(op.src[1]).lane[lane] + static_cast<uint32_t>(offset);
+    else
+      c.global = lanes<uint64_t>(x.src(op.src[1]))[lane] + offset;
+    if (kKind == 0)
+      bulk_load(*x.warp, static_cast<int>(lane), c);
+    else if (kKind == 1)
+      bulk_store(*x.warp, static_cast<int>(lane), c);
+    else
+      bulk_shared_to_cluster(*x.warp, static_cast<int>(lane), c);
   });
 }
 
 Step commit_bulk(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) { bulk_commit(*x.warp, static_cast<int>(lane)); });
 }
-Step wait_bulk(Exec& x, const MicroOp& op) {   // imm: groups that may stay outstanding; aux: .read
+Step wait_bulk(Exec& x, const MicroOp& op) {  // imm: groups that may stay outstanding; aux: .read
   x.leave();
   for (uint32_t m = x.mask; m; m &= m - 1)
     if (!bulk_wait(*x.warp, std::countr_zero(m), static_cast<uint32_t>(op.imm), op.aux != 0))
@@ -174,8 +195,12 @@ Handler mbarrier_wait(bool parity, bool suspending) {
 }
 Handler mbarrier_pending_count() { return &pending_count; }
 Handler cp_async_mbarrier_arrive() { return &arrive_after_copies; }
-Handler tensor_copy(std::string_view kind) { return kind == "load" ? &copy_tensor<0> : kind == "store" ? &copy_tensor<1> : &copy_tensor<2>; }
-Handler bulk_copy(std::string_view kind) { return kind == "load" ? &copy_bulk<0> : kind == "store" ? &copy_bulk<1> : &copy_bulk<2>; }
+Handler tensor_copy(std::string_view kind) {
+  return kind == "load" ? &copy_tensor<0> : kind == "store" ? &copy_tensor<1> : &copy_tensor<2>;
+}
+Handler bulk_copy(std::string_view kind) {
+  return kind == "load" ? &copy_bulk<0> : kind == "store" ? &copy_bulk<1> : &copy_bulk<2>;
+}
 Handler bulk_commit() { return &commit_bulk; }
 Handler bulk_wait() { return &wait_bulk; }
 

@@ -1,5 +1,6 @@
-// atom, red, red.async (PTX ISA 9.7.13.5, 9.7.13.7).  One host thread runs everything, so each lane's read-modify-write is atomic as it is;
-// lanes go in ascending order.  add.f32 on global memory flushes subnormals, on shared memory it keeps them; f16 and bf16 keep them (.noftz).
+// atom, red, red.async (PTX ISA 9.7.13.5, 9.7.13.7).  One host thread runs everything, so each lane's
+// read-modify-write is atomic as it is; lanes go in ascending order.  add.f32 on global memory flushes
+// subnormals, on shared memory it keeps them; f16 and bf16 keep them (.noftz).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,12 +17,14 @@ namespace {
 
 using ptx::Type;
 
-template <class T> T bits_of(uint64_t v) {
+template <class T>
+T bits_of(uint64_t v) {
   T r;
   std::memcpy(&r, &v, sizeof r);
   return r;
 }
-template <class T> uint64_t raw_of(T v) {
+template <class T>
+uint64_t raw_of(T v) {
   uint64_t r = 0;
   std::memcpy(&r, &v, sizeof v);
   return r;
@@ -31,7 +34,9 @@ using Combine = uint64_t (*)(uint64_t old, uint64_t a, bool flush_subnormals);
 
 template <class T, class F>
 Combine integer_op(F) {
-  return [](uint64_t o, uint64_t a, bool) -> uint64_t { return raw_of<T>(static_cast<T>(F{}(bits_of<T>(o), bits_of<T>(a)))); };
+  return [](uint64_t o, uint64_t a, bool) -> uint64_t {
+    return raw_of<T>(static_cast<T>(F{}(bits_of<T>(o), bits_of<T>(a))));
+  };
 }
 template <class U, class S>
 Combine integer_combine(std::string_view op, bool is_signed) {
@@ -42,8 +47,12 @@ Combine integer_combine(std::string_view op, bool is_signed) {
   if (op == "exch") return integer_op<U>([](U, U a) { return a; });
   if (op == "inc") return integer_op<U>([](U o, U a) { return o >= a ? U{0} : o + 1; });
   if (op == "dec") return integer_op<U>([](U o, U a) { return o == 0 || o > a ? a : o - 1; });
-  if (op == "min") return is_signed ? integer_op<S>([](S o, S a) { return std::min(o, a); }) : integer_op<U>([](U o, U a) { return std::min(o, a); });
-  if (op == "max") return is_signed ? integer_op<S>([](S o, S a) { return std::max(o, a); }) : integer_op<U>([](U o, U a) { return std::max(o, a); });
+  if (op == "min")
+    return is_signed ? integer_op<S>([](S o, S a) { return std::min(o, a); })
+                     : integer_op<U>([](U o, U a) { return std::min(o, a); });
+  if (op == "max")
+    return is_signed ? integer_op<S>([](S o, S a) { return std::max(o, a); })
+                     : integer_op<U>([](U o, U a) { return std::max(o, a); });
   return nullptr;
 }
 
@@ -53,12 +62,15 @@ uint64_t add_f32(uint64_t o, uint64_t a, bool ftz) {
   const float r = canonical(x + y);
   return raw_of(ftz ? flush(r) : r);
 }
-uint64_t add_f64(uint64_t o, uint64_t a, bool) { return raw_of(canonical(bits_of<double>(o) + bits_of<double>(a))); }
+uint64_t add_f64(uint64_t o, uint64_t a, bool) {
+  return raw_of(canonical(bits_of<double>(o) + bits_of<double>(a)));
+}
 
 template <bool kBrain>
 uint64_t half_element(uint64_t o, uint64_t a, int kind) {
   const SmallFormat& f = kBrain ? kBF16 : kF16;
-  const double x = from_small(static_cast<uint32_t>(o & 0xffff), f), y = from_small(static_cast<uint32_t>(a & 0xffff), f);
+  const double x = from_small(static_cast<uint32_t>(o & 0xffff), f),
+               y = from_small(static_cast<uint32_t>(a & 0xffff), f);
   if (kind == 0) return to_small(x + y, f, Rounding::NearestEven, false);
   if (x != x) return a & 0xffff;
   if (y != y) return o & 0xffff;
@@ -80,14 +92,22 @@ Combine half_combine(std::string_view op) {
 
 Combine combine(std::string_view op, Type type) {
   switch (type) {
-    case Type::F32: return op == "add" ? &add_f32 : op == "exch" ? integer_combine<uint32_t, int32_t>(op, false) : nullptr;
-    case Type::F64: return op == "add" ? &add_f64 : nullptr;
-    case Type::F16: return half_combine<false, false>(op);
-    case Type::F16x2: return half_combine<false, true>(op);
-    case Type::BF16: return half_combine<true, false>(op);
-    case Type::BF16x2: return half_combine<true, true>(op);
-    case Type::B16: return op == "exch" ? integer_combine<uint16_t, int16_t>(op, false) : nullptr;
-    default: break;
+    case Type::F32:
+      return op == "add" ? &add_f32 : op == "exch" ? integer_combine<uint32_t, int32_t>(op, false) : nullptr;
+    case Type::F64:
+      return op == "add" ? &add_f64 : nullptr;
+    case Type::F16:
+      return half_combine<false, false>(op);
+    case Type::F16x2:
+      return half_combine<false, true>(op);
+    case Type::BF16:
+      return half_combine<true, false>(op);
+    case Type::BF16x2:
+      return half_combine<true, true>(op);
+    case Type::B16:
+      return op == "exch" ? integer_combine<uint16_t, int16_t>(op, false) : nullptr;
+    default:
+      break;
   }
   const uint32_t width = ptx::bits(type);
   if (width == 32) return integer_combine<uint32_t, int32_t>(op, ptx::is_signed(type));
@@ -95,10 +115,14 @@ Combine combine(std::string_view op, Type type) {
   return nullptr;
 }
 
-uint64_t row_value(const Row& row, int lane, uint32_t bytes) { return bytes == 8 ? lanes<uint64_t>(row)[lane] : lanes<uint32_t>(row)[lane]; }
+uint64_t row_value(const Row& row, int lane, uint32_t bytes) {
+  return bytes == 8 ? lanes<uint64_t>(row)[lane] : lanes<uint32_t>(row)[lane];
+}
 void set_row(Row& row, int lane, uint32_t bytes, uint64_t v) {
-  if (bytes == 8) lanes<uint64_t>(row)[lane] = v;
-  else lanes<uint32_t>(row)[lane] = static_cast<uint32_t>(v);
+  if (bytes == 8)
+    lanes<uint64_t>(row)[lane] = v;
+  else
+    lanes<uint32_t>(row)[lane] = static_cast<uint32_t>(v);
 }
 
 template <Space kSpace, uint32_t kBytes>
@@ -130,7 +154,7 @@ Step atomic_lanes(Exec& x, const MicroOp& op) {
 }
 
 template <Space kSpace, uint32_t kBytes>
-Step compare_and_swap(Exec& x, const MicroOp& op) {   // list: compare, swap, result
+Step compare_and_swap(Exec& x, const MicroOp& op) {  // list: compare, swap, result
   ++x.progress;
   Pointers p;
   resolve(x, op, kSpace, kBytes, true, p);
@@ -151,7 +175,7 @@ Step compare_and_swap(Exec& x, const MicroOp& op) {   // list: compare, swap, re
   return Step::Sync;
 }
 template <Space kSpace>
-Step exchange_quad(Exec& x, const MicroOp& op) {   // list: value, result; 16 bytes
+Step exchange_quad(Exec& x, const MicroOp& op) {  // list: value, result; 16 bytes
   ++x.progress;
   Pointers p;
   resolve(x, op, kSpace, 16, true, p);
@@ -170,23 +194,33 @@ template <Space kSpace>
 Handler in_space(std::string_view op, uint32_t bytes) {
   if (op == "cas") {
     switch (bytes) {
-      case 2: return &compare_and_swap<kSpace, 2>;
-      case 4: return &compare_and_swap<kSpace, 4>;
-      case 8: return &compare_and_swap<kSpace, 8>;
-      case 16: return &compare_and_swap<kSpace, 16>;
-      default: return nullptr;
+      case 2:
+        return &compare_and_swap<kSpace, 2>;
+      case 4:
+        return &compare_and_swap<kSpace, 4>;
+      case 8:
+        return &compare_and_swap<kSpace, 8>;
+      case 16:
+        return &compare_and_swap<kSpace, 16>;
+      default:
+        return nullptr;
     }
   }
   if (op == "exch" && bytes == 16) return &exchange_quad<kSpace>;
   switch (bytes) {
-    case 2: return &atomic_lanes<kSpace, 2>;
-    case 4: return &atomic_lanes<kSpace, 4>;
-    case 8: return &atomic_lanes<kSpace, 8>;
-    default: return nullptr;
+    case 2:
+      return &atomic_lanes<kSpace, 2>;
+    case 4:
+      return &atomic_lanes<kSpace, 4>;
+    case 8:
+      return &atomic_lanes<kSpace, 8>;
+    default:
+      return nullptr;
   }
 }
 
-// red.async: src0 address, src1 mbarrier (mode is its offset), list: value; the combining function is numbered by aux.
+// red.async: src0 address, src1 mbarrier (mode is its offset), list: value; the combining function is
+// numbered by aux.
 template <uint32_t kBytes>
 Step reduce_async(Exec& x, const MicroOp& op) {
   ++x.progress;
@@ -197,7 +231,9 @@ Step reduce_async(Exec& x, const MicroOp& op) {
     const auto to = static_cast<uint32_t>(lane_address(x, op, static_cast<int>(lane)));
     const uint32_t barrier = x.src(op.src[1]).lane[lane] + op.mode;
     if (shared_rank(to) != shared_rank(barrier))
-      throw Fault(result::kInvalidValue, fmt::format("red.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
+      throw Fault(
+          result::kInvalidValue,
+          fmt::format("red.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
     uint8_t* p = pointer(x, Space::Shared, lane, to, kBytes, true);
     uint64_t old = 0;
     std::memcpy(&old, p, kBytes);
@@ -214,12 +250,17 @@ namespace handlers {
 
 Handler atomic(Space space, std::string_view op, Type type, bool) {
   const uint32_t bytes = ptx::bits(type) / 8;
-  if (op == "cas" ? !(ptx::is_untyped(type)) : !(op == "exch" && bytes == 16) && !combine(op, type)) return nullptr;
+  if (op == "cas" ? !(ptx::is_untyped(type)) : !(op == "exch" && bytes == 16) && !combine(op, type))
+    return nullptr;
   switch (space) {
-    case Space::Global: return in_space<Space::Global>(op, bytes);
-    case Space::Shared: return in_space<Space::Shared>(op, bytes);
-    case Space::Generic: return in_space<Space::Generic>(op, bytes);
-    default: return nullptr;
+    case Space::Global:
+      return in_space<Space::Global>(op, bytes);
+    case Space::Shared:
+      return in_space<Space::Shared>(op, bytes);
+    case Space::Generic:
+      return in_space<Space::Generic>(op, bytes);
+    default:
+      return nullptr;
   }
 }
 void* atomic_combine(std::string_view op, Type type) { return reinterpret_cast<void*>(combine(op, type)); }

@@ -13,7 +13,8 @@
 namespace mxfa::emulator {
 namespace {
 
-// A fragment that branches backwards too often without blocking lets the others run: it may be polling memory.
+// A fragment that branches backwards too often without blocking lets the others run: it may be polling
+// memory.
 inline Step after_branch(Exec& x, uint32_t target) {
   if (target > x.at) return Step::Continue;
   return --x.budget > 0 ? Step::Continue : Step::Yield;
@@ -41,7 +42,9 @@ Step branch_if(Exec& x, const MicroOp& op) {
 Step branch_uniform(Exec& x, const MicroOp& op) {
   const uint32_t taken = x.active & x.pred(op.src[0]);
   if (taken != 0 && taken != x.active)
-    throw Fault(result::kLaunchFailed, fmt::format("bra.uni is taken by lanes {:#x} of {:#x} only: the branch is not uniform", taken, x.active));
+    throw Fault(result::kLaunchFailed,
+                fmt::format("bra.uni is taken by lanes {:#x} of {:#x} only: the branch is not uniform", taken,
+                            x.active));
   if (taken) x.pc = static_cast<uint32_t>(op.imm);
   return taken ? after_branch(x, x.pc) : Step::Continue;
 }
@@ -53,7 +56,8 @@ Step branch_by_table(Exec& x, const MicroOp& op) {
     const uint32_t lane = static_cast<uint32_t>(std::countr_zero(x.active));
     const uint32_t choice = index.lane[lane];
     if (choice >= op.count)
-      throw Fault(result::kLaunchFailed, fmt::format("brx.idx: lane {} chooses target {} of {}", lane, choice, op.count));
+      throw Fault(result::kLaunchFailed,
+                  fmt::format("brx.idx: lane {} chooses target {} of {}", lane, choice, op.count));
     uint32_t same = 0;
     for (int i = 0; i < kLanes; ++i)
       if ((x.active >> i & 1) && index.lane[i] == choice) same |= 1u << i;
@@ -62,7 +66,7 @@ Step branch_by_table(Exec& x, const MicroOp& op) {
       x.pc = target;
       return after_branch(x, target);
     }
-    x.pc = kNoPc;   // there is no falling through
+    x.pc = kNoPc;  // there is no falling through
     simt::diverge(x, same, target, op.aux);
   }
 }
@@ -78,19 +82,22 @@ Step exit_all(Exec& x, const MicroOp&) {
 
 uint8_t* local_of(Exec& x, uint32_t lane) { return x.local_base + static_cast<size_t>(lane) * x.local_bytes; }
 
-void copy_slots(Exec& x, const std::vector<LoweredFunction::Slot>& from, const std::vector<LoweredFunction::Slot>& to, uint32_t mask) {
+void copy_slots(Exec& x, const std::vector<LoweredFunction::Slot>& from,
+                const std::vector<LoweredFunction::Slot>& to, uint32_t mask) {
   for (size_t k = 0; k < from.size() && k < to.size(); ++k)
     for (uint32_t lane = 0; lane < kLanes; ++lane)
       if (mask >> lane & 1)
-        std::memcpy(local_of(x, lane) + to[k].offset, local_of(x, lane) + from[k].offset, std::min(from[k].bytes, to[k].bytes));
+        std::memcpy(local_of(x, lane) + to[k].offset, local_of(x, lane) + from[k].offset,
+                    std::min(from[k].bytes, to[k].bytes));
 }
 
-// Call and return copy parameters between the places of caller and callee.  The frame remembers the return address, which is a meeting
-// point: its micro-operation is a join.
+// Call and return copy parameters between the places of caller and callee.  The frame remembers the return
+// address, which is a meeting point: its micro-operation is a join.
 Step call_function(Exec& x, const MicroOp& op, uint32_t function) {
   const LoweredFunction& callee = x.program->functions[function];
   const Program::Slots& slots = x.program->calls[op.aux];
-  if (!callee.lowered) throw Fault(result::kLaunchFailed, fmt::format("call of '{}', which has no body", callee.name));
+  if (!callee.lowered)
+    throw Fault(result::kLaunchFailed, fmt::format("call of '{}', which has no body", callee.name));
   copy_slots(x, slots.arguments, callee.parameters, x.active);
   simt::open_region(x, x.pc);
   Fragment& f = x.current();
@@ -106,7 +113,9 @@ Step call_by_address(Exec& x, const MicroOp& op) {
   const auto* a = lanes<uint64_t>(x.src(op.src[0]));
   const uint64_t address = a[std::countr_zero(x.active)];
   for (int i = 0; i < kLanes; ++i)
-    if ((x.active >> i & 1) && a[i] != address) throw Fault(result::kLaunchFailed, "an indirect call with different targets in a warp is not supported");
+    if ((x.active >> i & 1) && a[i] != address)
+      throw Fault(result::kLaunchFailed,
+                  "an indirect call with different targets in a warp is not supported");
   const uint64_t number = address - kFunctionWindow;
   if (number >= x.program->functions.size())
     throw Fault(result::kLaunchFailed, fmt::format("indirect call to {:#x}, which is no function", address));
@@ -115,8 +124,10 @@ Step call_by_address(Exec& x, const MicroOp& op) {
 Step return_lanes(Exec& x, const MicroOp& op) {
   Fragment& f = x.current();
   if (f.calls.empty()) return exit_all(x, op);
-  if (x.mask != x.active) throw Fault(result::kLaunchFailed, "a predicated ret inside a function is not supported");
-  const uint32_t slots = f.calls.back(), function = f.calls[f.calls.size() - 2], pc = f.calls[f.calls.size() - 3];
+  if (x.mask != x.active)
+    throw Fault(result::kLaunchFailed, "a predicated ret inside a function is not supported");
+  const uint32_t slots = f.calls.back(), function = f.calls[f.calls.size() - 2],
+                 pc = f.calls[f.calls.size() - 3];
   f.calls.resize(f.calls.size() - 3);
   copy_slots(x, x.program->functions[function].returns, x.program->calls[slots].results, x.active);
   x.pc = pc;
@@ -137,10 +148,12 @@ const uint8_t* readable(Exec& x, uint32_t lane, uint64_t address, uint32_t bytes
   const uint64_t window = address & ~uint64_t{0xffffffff};
   if (window == kLocalWindow) {
     const auto offset = static_cast<uint32_t>(address);
-    if (uint64_t{offset} + bytes > x.local_bytes) throw Fault(result::kIllegalAddress, "local address out of range");
+    if (uint64_t{offset} + bytes > x.local_bytes)
+      throw Fault(result::kIllegalAddress, "local address out of range");
     return local_of(x, lane) + offset;
   }
-  if (window == kSharedWindow) return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, false);
+  if (window == kSharedWindow)
+    return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, false);
   return global_pointer(*x.grid, address, bytes, false);
 }
 std::string text_at(Exec& x, uint32_t lane, uint64_t address) {
@@ -153,7 +166,8 @@ std::string text_at(Exec& x, uint32_t lane, uint64_t address) {
   return s;
 }
 
-// printf with the C conversions; arguments lie packed in a buffer, each at its own alignment (floats as double).
+// printf with the C conversions; arguments lie packed in a buffer, each at its own alignment (floats as
+// double).
 std::string formatted(Exec& x, uint32_t lane, const std::string& format, uint64_t arguments) {
   std::string out;
   uint64_t at = 0;
@@ -173,11 +187,15 @@ std::string formatted(Exec& x, uint32_t lane, const std::string& format, uint64_
     int longs = 0;
     for (++i; i < format.size(); ++i) {
       const char c = format[i];
-      if (c == 'l' || c == 'j' || c == 'z' || c == 't') ++longs;
-      else if (c == 'h') {}
-      else if (c == '*') spec += std::to_string(static_cast<int32_t>(fetch(4)));
-      else if (std::strchr("0123456789.+- #", c)) spec.push_back(c);
-      else break;
+      if (c == 'l' || c == 'j' || c == 'z' || c == 't')
+        ++longs;
+      else if (c == 'h') {
+      } else if (c == '*')
+        spec += std::to_string(static_cast<int32_t>(fetch(4)));
+      else if (std::strchr("0123456789.+- #", c))
+        spec.push_back(c);
+      else
+        break;
     }
     if (i >= format.size()) break;
     const char c = format[i];
@@ -190,8 +208,10 @@ std::string formatted(Exec& x, uint32_t lane, const std::string& format, uint64_
       const bool is_signed = c == 'd' || c == 'i' || c == 'c';
       const uint64_t raw = fetch(longs ? 8 : 4);
       const auto value = longs || !is_signed ? static_cast<int64_t>(raw) : static_cast<int32_t>(raw);
-      if (c == 'c') std::snprintf(buffer, sizeof buffer, (spec + c).c_str(), static_cast<int>(value));
-      else std::snprintf(buffer, sizeof buffer, (spec + "ll" + c).c_str(), static_cast<long long>(value));
+      if (c == 'c')
+        std::snprintf(buffer, sizeof buffer, (spec + c).c_str(), static_cast<int>(value));
+      else
+        std::snprintf(buffer, sizeof buffer, (spec + "ll" + c).c_str(), static_cast<long long>(value));
     } else if (std::strchr("eEfFgGaA", c)) {
       std::snprintf(buffer, sizeof buffer, (spec + c).c_str(), std::bit_cast<double>(fetch(8)));
     } else if (c == 'p') {
@@ -209,7 +229,8 @@ std::string formatted(Exec& x, uint32_t lane, const std::string& format, uint64_
 uint64_t argument(Exec& x, const Program::Slots& slots, size_t k, uint32_t lane) {
   uint64_t value = 0;
   if (k < slots.arguments.size())
-    std::memcpy(&value, local_of(x, lane) + slots.arguments[k].offset, std::min<uint32_t>(8, slots.arguments[k].bytes));
+    std::memcpy(&value, local_of(x, lane) + slots.arguments[k].offset,
+                std::min<uint32_t>(8, slots.arguments[k].bytes));
   return value;
 }
 
@@ -230,9 +251,11 @@ Step assertion(Exec& x, const MicroOp& op) {
   const Program::Slots& slots = x.program->calls[op.aux];
   x.leave();
   const uint32_t lane = x.first_lane();
-  throw Fault(result::kAssert, fmt::format("{}:{}: {}: assertion `{}` failed", text_at(x, lane, argument(x, slots, 1, lane)),
-                                           static_cast<uint32_t>(argument(x, slots, 2, lane)),
-                                           text_at(x, lane, argument(x, slots, 3, lane)), text_at(x, lane, argument(x, slots, 0, lane))));
+  throw Fault(result::kAssert,
+              fmt::format("{}:{}: {}: assertion `{}` failed", text_at(x, lane, argument(x, slots, 1, lane)),
+                          static_cast<uint32_t>(argument(x, slots, 2, lane)),
+                          text_at(x, lane, argument(x, slots, 3, lane)),
+                          text_at(x, lane, argument(x, slots, 0, lane))));
 }
 
 }  // namespace
@@ -250,7 +273,9 @@ namespace handlers {
 Handler join() { return &join_lanes; }
 Handler leave(bool entry) { return entry ? &exit_all : &return_lanes; }
 Handler exit_lanes() { return &exit_all; }
-Handler branch(bool conditional, bool uniform) { return !conditional ? &branch_always : uniform ? &branch_uniform : &branch_if; }
+Handler branch(bool conditional, bool uniform) {
+  return !conditional ? &branch_always : uniform ? &branch_uniform : &branch_if;
+}
 Handler branch_table() { return &branch_by_table; }
 Handler call() { return &call_direct; }
 Handler call_indirect() { return &call_by_address; }

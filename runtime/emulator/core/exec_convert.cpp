@@ -12,39 +12,58 @@
 namespace mxfa::emulator {
 namespace {
 
-using ptx::Type;
 using handlers::Conversion;
+using ptx::Type;
 
-// Parameters in the micro-operation.  imm: bits 0-7 source type, 8-15 destination type, 16-19 rounding, 20 ftz, 21 sat, 22 relu, 23 satfinite,
-// 24 the source row has 64 bits, 25 the destination row has 64 bits.  aux: bits to keep of a 32-bit destination row.
+// Parameters in the micro-operation.  imm: bits 0-7 source type, 8-15 destination type, 16-19 rounding, 20
+// ftz, 21 sat, 22 relu, 23 satfinite, 24 the source row has 64 bits, 25 the destination row has 64 bits. aux:
+// bits to keep of a 32-bit destination row.
 struct Parameters {
   Type from, to;
   Rounding rounding;
   bool to_integral, ftz, saturate, relu, satfinite, wide_source, wide_destination;
   explicit Parameters(int64_t imm)
-      : from(static_cast<Type>(imm & 0xff)), to(static_cast<Type>(imm >> 8 & 0xff)), rounding(static_cast<Rounding>(imm >> 16 & 7)),
-        to_integral(imm >> 19 & 1), ftz(imm >> 20 & 1), saturate(imm >> 21 & 1), relu(imm >> 22 & 1), satfinite(imm >> 23 & 1),
-        wide_source(imm >> 24 & 1), wide_destination(imm >> 25 & 1) {}
+      : from(static_cast<Type>(imm & 0xff)),
+        to(static_cast<Type>(imm >> 8 & 0xff)),
+        rounding(static_cast<Rounding>(imm >> 16 & 7)),
+        to_integral(imm >> 19 & 1),
+        ftz(imm >> 20 & 1),
+        saturate(imm >> 21 & 1),
+        relu(imm >> 22 & 1),
+        satfinite(imm >> 23 & 1),
+        wide_source(imm >> 24 & 1),
+        wide_destination(imm >> 25 & 1) {}
 };
 
 bool integer_type(Type t) { return ptx::is_integer(t); }
 
 const SmallFormat* small_format(Type t) {
   switch (t) {
-    case Type::F16: case Type::F16x2: return &kF16;
-    case Type::BF16: case Type::BF16x2: return &kBF16;
-    case Type::E4M3x2: return &kE4M3;
-    case Type::E5M2x2: return &kE5M2;
-    case Type::E2M1x2: return &kE2M1;
-    case Type::E2M3x2: return &kE2M3;
-    case Type::E3M2x2: return &kE3M2;
-    default: return nullptr;
+    case Type::F16:
+    case Type::F16x2:
+      return &kF16;
+    case Type::BF16:
+    case Type::BF16x2:
+      return &kBF16;
+    case Type::E4M3x2:
+      return &kE4M3;
+    case Type::E5M2x2:
+      return &kE5M2;
+    case Type::E2M1x2:
+      return &kE2M1;
+    case Type::E2M3x2:
+      return &kE2M3;
+    case Type::E3M2x2:
+      return &kE3M2;
+    default:
+      return nullptr;
   }
 }
 
-// ---- scalar conversion of one value --------------------------------------------------------------------------------------------------
+// ---- scalar conversion of one value
 
-// Exact value of an integer, or a double rounded to odd when it has more than 53 bits: later rounding to fewer bits stays exact.
+// Exact value of an integer, or a double rounded to odd when it has more than 53 bits: later rounding to
+// fewer bits stays exact.
 double integer_to_odd(uint64_t raw, bool is_signed) {
   const bool negative = is_signed && static_cast<int64_t>(raw) < 0;
   const uint64_t magnitude = negative ? 0 - raw : raw;
@@ -57,10 +76,14 @@ double integer_to_odd(uint64_t raw, bool is_signed) {
 
 double round_integral(double v, Rounding r) {
   switch (r) {
-    case Rounding::Zero: return std::trunc(v);
-    case Rounding::Down: return std::floor(v);
-    case Rounding::Up: return std::ceil(v);
-    default: return std::nearbyint(v);
+    case Rounding::Zero:
+      return std::trunc(v);
+    case Rounding::Down:
+      return std::floor(v);
+    case Rounding::Up:
+      return std::ceil(v);
+    default:
+      return std::nearbyint(v);
   }
 }
 
@@ -75,7 +98,8 @@ uint64_t to_integer(double v, Type to, Rounding rounding) {
     return static_cast<uint64_t>(static_cast<int64_t>(v));
   }
   if (v <= 0) return 0;
-  if (v >= std::ldexp(1.0, static_cast<int>(width))) return width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
+  if (v >= std::ldexp(1.0, static_cast<int>(width)))
+    return width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
   return static_cast<uint64_t>(v);
 }
 
@@ -91,14 +115,16 @@ uint32_t to_ue8m0(double v, Rounding rounding, bool satfinite) {
   if (v > std::numeric_limits<double>::max()) return satfinite ? 0xfe : 0xff;
   if (v <= 0x1p-127) return 0;
   int exponent;
-  const double fraction = std::frexp(v, &exponent);   // v = fraction * 2^exponent, fraction in [0.5, 1)
+  const double fraction = std::frexp(v, &exponent);  // v = fraction * 2^exponent, fraction in [0.5, 1)
   int biased = exponent - 1 + 127;
   if (rounding == Rounding::Up && fraction != 0.5) ++biased;
   if (biased > 254) return satfinite ? 0xfe : 0xff;
   return static_cast<uint32_t>(std::max(biased, 0));
 }
 
-uint64_t read_row(const Row& row, int lane, bool wide) { return wide ? lanes<uint64_t>(row)[lane] : lanes<uint32_t>(row)[lane]; }
+uint64_t read_row(const Row& row, int lane, bool wide) {
+  return wide ? lanes<uint64_t>(row)[lane] : lanes<uint32_t>(row)[lane];
+}
 
 double read_float(uint64_t raw, const Parameters& p) {
   switch (p.from) {
@@ -106,16 +132,20 @@ double read_float(uint64_t raw, const Parameters& p) {
       const float f = std::bit_cast<float>(static_cast<uint32_t>(raw));
       return p.ftz ? flush(f) : f;
     }
-    case Type::F64: return std::bit_cast<double>(raw);
-    case Type::F16: return f16_to_f32(static_cast<uint16_t>(raw));
-    default: return bf16_to_f32(static_cast<uint16_t>(raw));
+    case Type::F64:
+      return std::bit_cast<double>(raw);
+    case Type::F16:
+      return f16_to_f32(static_cast<uint16_t>(raw));
+    default:
+      return bf16_to_f32(static_cast<uint16_t>(raw));
   }
 }
 
 uint64_t write_float(double v, const Parameters& p) {
   if (p.saturate) v = v > 0 ? std::min(v, 1.0) : 0.0;
   switch (p.to) {
-    case Type::F64: return std::bit_cast<uint64_t>(canonical(v));
+    case Type::F64:
+      return std::bit_cast<uint64_t>(canonical(v));
     case Type::F32: {
       uint32_t r = to_single(v, p.rounding);
       if (p.ftz && (r & 0x7f800000) == 0) r &= 0x80000000;
@@ -147,7 +177,8 @@ Step convert_any(Exec& x, const MicroOp& op) {
     if (integer_type(p.from)) {
       if (from_bits < 64) {
         raw <<= 64 - from_bits;
-        raw = ptx::is_signed(p.from) ? static_cast<uint64_t>(static_cast<int64_t>(raw) >> (64 - from_bits)) : raw >> (64 - from_bits);
+        raw = ptx::is_signed(p.from) ? static_cast<uint64_t>(static_cast<int64_t>(raw) >> (64 - from_bits))
+                                     : raw >> (64 - from_bits);
       }
       if (integer_type(p.to)) {
         result = raw;
@@ -160,16 +191,20 @@ Step convert_any(Exec& x, const MicroOp& op) {
             if (negative && static_cast<int64_t>(raw) < -static_cast<int64_t>(high) - 1) result = ~high;
           } else {
             const uint64_t high = w == 64 ? ~uint64_t{0} : (uint64_t{1} << w) - 1;
-            if (negative) result = 0;
-            else if (raw > high) result = high;
+            if (negative)
+              result = 0;
+            else if (raw > high)
+              result = high;
           }
         }
       } else {
         result = write_float(integer_to_odd(raw, ptx::is_signed(p.from)), p);
-        if (p.to == Type::F64 && from_bits == 64) {   // 64 bits do not fit: round once, here
+        if (p.to == Type::F64 && from_bits == 64) {  // 64 bits do not fit: round once, here
           static constexpr int kDirection[] = {0, 3, 1, 2};
-          x.set_mode(kModeDefault | static_cast<uint32_t>(kDirection[static_cast<int>(p.rounding) & 3]) << 13);
-          const double v = ptx::is_signed(p.from) ? static_cast<double>(static_cast<int64_t>(raw)) : static_cast<double>(raw);
+          x.set_mode(kModeDefault | static_cast<uint32_t>(kDirection[static_cast<int>(p.rounding) & 3])
+                                        << 13);
+          const double v = ptx::is_signed(p.from) ? static_cast<double>(static_cast<int64_t>(raw))
+                                                  : static_cast<double>(raw);
           result = std::bit_cast<uint64_t>(v);
           x.set_mode(kModeDefault);
         }
@@ -185,15 +220,18 @@ Step convert_any(Exec& x, const MicroOp& op) {
         result = write_float(v, q);
       }
     }
-    if (integer_type(p.to)) {   // extend to the register by the sign of the destination type
+    if (integer_type(p.to)) {  // extend to the register by the sign of the destination type
       const uint32_t w = ptx::bits(p.to);
       if (w < 64) {
         result <<= 64 - w;
-        result = ptx::is_signed(p.to) ? static_cast<uint64_t>(static_cast<int64_t>(result) >> (64 - w)) : result >> (64 - w);
+        result = ptx::is_signed(p.to) ? static_cast<uint64_t>(static_cast<int64_t>(result) >> (64 - w))
+                                      : result >> (64 - w);
       }
     }
-    if (p.wide_destination) lanes<uint64_t>(d)[i] = result;
-    else lanes<uint32_t>(d)[i] = static_cast<uint32_t>(result) & op.aux;
+    if (p.wide_destination)
+      lanes<uint64_t>(d)[i] = result;
+    else
+      lanes<uint32_t>(d)[i] = static_cast<uint32_t>(result) & op.aux;
   }
   return Step::Continue;
 }
@@ -221,7 +259,7 @@ Step convert_pack(Exec& x, const MicroOp& op) {
       high = std::bit_cast<float>(a[i]);
       low = std::bit_cast<float>(b[i]);
       if (p.ftz) high = flush(static_cast<float>(high)), low = flush(static_cast<float>(low));
-    } else {   // f16x2 or bf16x2
+    } else {  // f16x2 or bf16x2
       const SmallFormat& f = *small_format(p.from);
       high = from_small(a[i] >> 16, f);
       low = from_small(a[i] & 0xffff, f);
@@ -239,7 +277,8 @@ Step convert_unpack(Exec& x, const MicroOp& op) {
   auto* d = x.dst(op.dst).lane;
   const SmallFormat& to = *small_format(p.to);
   const auto element = [&](uint32_t bits) {
-    const double v = p.from == Type::UE8M0x2 ? (bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<int>(bits) - 127))
+    const double v = p.from == Type::UE8M0x2 ? (bits == 0xff ? std::numeric_limits<double>::quiet_NaN()
+                                                             : std::ldexp(1.0, static_cast<int>(bits) - 127))
                                              : from_small(bits, *small_format(p.from));
     uint32_t r = to_small(v, to, Rounding::NearestEven, false);
     if (p.relu && v == v && (r & 0x8000)) r = 0;
@@ -252,22 +291,32 @@ Step convert_unpack(Exec& x, const MicroOp& op) {
   return Step::Continue;
 }
 
-// ---- fast paths ----------------------------------------------------------------------------------------------------------------------
+// ---- fast paths
 
 template <class F>
 Step default_mode(Exec& x, const MicroOp& op) {
   x.set_mode(kModeDefault);
   return detail::run_alu<F>(x, op);
 }
-template <class F> Handler fast(F) { return &default_mode<F>; }
 template <class F>
-Step by_mode(Exec& x, const MicroOp& op) { return detail::run_fpu<F>(x, op); }
-template <class F> Handler rounded(F) { return &by_mode<F>; }
+Handler fast(F) {
+  return &default_mode<F>;
+}
+template <class F>
+Step by_mode(Exec& x, const MicroOp& op) {
+  return detail::run_fpu<F>(x, op);
+}
+template <class F>
+Handler rounded(F) {
+  return &by_mode<F>;
+}
 
-inline uint32_t half_from_single(float v) {   // RNE, vectorisable: normals by integer rounding, subnormals by a magic addition
+inline uint32_t half_from_single(
+    float v) {  // RNE, vectorisable: normals by integer rounding, subnormals by a magic addition
   const uint32_t u = std::bit_cast<uint32_t>(v), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   const uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
-  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;   // ulp of 0.5 is 2^-24
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;  // ulp of 0.5 is 2^-24
   uint32_t r = magnitude < 0x38800000u ? subnormal : normal;
   r = magnitude >= 0x477ff000u ? 0x7c00u : r;
   r = magnitude > 0x7f800000u ? 0x7fffu : r | sign;
@@ -276,18 +325,20 @@ inline uint32_t half_from_single(float v) {   // RNE, vectorisable: normals by i
 inline uint32_t e4m3_from_single(float v) {
   const uint32_t u = std::bit_cast<uint32_t>(v), sign = u >> 24 & 0x80, magnitude = u & 0x7fffffff;
   const uint32_t normal = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - (120u << 3);
-  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 16384.0f) - 0x46800000u;   // ulp of 2^14 is 2^-9
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 16384.0f) -
+                             0x46800000u;  // ulp of 2^14 is 2^-9
   uint32_t r = magnitude < 0x3c800000u ? subnormal : normal;
-  r = magnitude >= 0x43e00000u ? 0x7eu : r;     // 448 and above
+  r = magnitude >= 0x43e00000u ? 0x7eu : r;  // 448 and above
   r = r > 0x7eu ? 0x7eu : r;
   return magnitude > 0x7f800000u ? 0x7fu : r | sign;
 }
 inline uint32_t e5m2_from_single(float v) {
   const uint32_t u = std::bit_cast<uint32_t>(v), sign = u >> 24 & 0x80, magnitude = u & 0x7fffffff;
   const uint32_t normal = ((magnitude + 0xfffff + (magnitude >> 21 & 1)) >> 21) - (112u << 2);
-  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 128.0f) - 0x43000000u;     // ulp of 2^7 is 2^-16
+  const uint32_t subnormal =
+      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 128.0f) - 0x43000000u;  // ulp of 2^7 is 2^-16
   uint32_t r = magnitude < 0x38800000u ? subnormal : normal;
-  r = magnitude >= 0x47600000u ? 0x7bu : r;     // 57344 and above
+  r = magnitude >= 0x47600000u ? 0x7bu : r;  // 57344 and above
   r = r > 0x7bu ? 0x7bu : r;
   return magnitude > 0x7f800000u ? 0x7fu : r | sign;
 }
@@ -296,47 +347,61 @@ Handler fast_path(const Conversion& c) {
   using N = uint32_t;
   using W = uint64_t;
   const bool plain = !c.ftz && !c.saturate && !c.relu && !c.satfinite;
-  if (plain && c.to == Type::F32 && c.from == Type::BF16) return alu([](N a) -> N { return (a & 0x7fff) > 0x7f80 ? kNan32 : a << 16; });
+  if (plain && c.to == Type::F32 && c.from == Type::BF16)
+    return alu([](N a) -> N { return (a & 0x7fff) > 0x7f80 ? kNan32 : a << 16; });
   if (plain && c.to == Type::F32 && c.from == Type::F16)
     return fast([](N a) -> float { return canonical(f16_to_f32(static_cast<uint16_t>(a))); });
   const bool rn = c.rounding == "rn";
   if (plain && rn && c.from == Type::F32) {
     if (c.to == Type::BF16) return alu([](float a) -> N { return f32_to_bf16(a); });
-    if (c.to == Type::BF16x2) return alu([](float a, float b) -> N { return static_cast<N>(f32_to_bf16(a)) << 16 | f32_to_bf16(b); });
+    if (c.to == Type::BF16x2)
+      return alu([](float a, float b) -> N { return static_cast<N>(f32_to_bf16(a)) << 16 | f32_to_bf16(b); });
     if (c.to == Type::F16) return fast([](float a) -> N { return half_from_single(a); });
-    if (c.to == Type::F16x2) return fast([](float a, float b) -> N { return half_from_single(a) << 16 | half_from_single(b); });
+    if (c.to == Type::F16x2)
+      return fast([](float a, float b) -> N { return half_from_single(a) << 16 | half_from_single(b); });
   }
   if (rn && c.from == Type::F32 && c.satfinite && !c.relu && !c.ftz && !c.saturate) {
-    if (c.to == Type::E4M3x2) return fast([](float a, float b) -> N { return e4m3_from_single(a) << 8 | e4m3_from_single(b); });
-    if (c.to == Type::E5M2x2) return fast([](float a, float b) -> N { return e5m2_from_single(a) << 8 | e5m2_from_single(b); });
+    if (c.to == Type::E4M3x2)
+      return fast([](float a, float b) -> N { return e4m3_from_single(a) << 8 | e4m3_from_single(b); });
+    if (c.to == Type::E5M2x2)
+      return fast([](float a, float b) -> N { return e5m2_from_single(a) << 8 | e5m2_from_single(b); });
   }
   if (plain && rn) {
-    if (c.to == Type::F32 && c.from == Type::S32) return rounded([](int32_t a) -> float { return static_cast<float>(a); });
-    if (c.to == Type::F32 && c.from == Type::U32) return rounded([](N a) -> float { return static_cast<float>(static_cast<double>(a)); });
-    if (c.to == Type::F32 && c.from == Type::F64) return rounded([](double a) -> float { return canonical(static_cast<float>(a)); });
+    if (c.to == Type::F32 && c.from == Type::S32)
+      return rounded([](int32_t a) -> float { return static_cast<float>(a); });
+    if (c.to == Type::F32 && c.from == Type::U32)
+      return rounded([](N a) -> float { return static_cast<float>(static_cast<double>(a)); });
+    if (c.to == Type::F32 && c.from == Type::F64)
+      return rounded([](double a) -> float { return canonical(static_cast<float>(a)); });
   }
-  if (plain && c.to == Type::F64 && c.from == Type::F32) return fast([](float a) -> double { return canonical(static_cast<double>(a)); });
+  if (plain && c.to == Type::F64 && c.from == Type::F32)
+    return fast([](float a) -> double { return canonical(static_cast<double>(a)); });
   if (!c.saturate && integer_type(c.to) && integer_type(c.from)) {
     const uint32_t to = ptx::bits(c.to), from = ptx::bits(c.from);
-    if (to == 64 && from == 32) return c.from == Type::S32 ? alu([](int32_t a) -> W { return static_cast<W>(static_cast<int64_t>(a)); })
-                                                           : alu([](N a) -> W { return a; });
+    if (to == 64 && from == 32)
+      return c.from == Type::S32 ? alu([](int32_t a) -> W { return static_cast<W>(static_cast<int64_t>(a)); })
+                                 : alu([](N a) -> W { return a; });
     if (to == 32 && from == 64) return alu([](W a) -> N { return static_cast<N>(a); });
     if (to == 32 && from == 32) return alu([](N a) -> N { return a; });
-    if (to == 32 && from == 16) return ptx::is_signed(c.from) ? alu([](int16_t a) -> N { return static_cast<N>(static_cast<int32_t>(a)); })
-                                                             : alu([](uint16_t a) -> N { return a; });
+    if (to == 32 && from == 16)
+      return ptx::is_signed(c.from)
+                 ? alu([](int16_t a) -> N { return static_cast<N>(static_cast<int32_t>(a)); })
+                 : alu([](uint16_t a) -> N { return a; });
     if (to == 16 && from == 32) return alu([](N a) -> N { return a & 0xffff; });
   }
   // Saturating to the integer range is what the conversion does anyway, so .sat changes nothing for floats.
   if (c.from == Type::F32 && c.to == Type::S32 && !c.ftz)
-    if (c.rounding == "rzi") return fast([](float a) -> int32_t {
-      const double v = a == a ? static_cast<double>(a) : 0.0;
-      return static_cast<int32_t>(v < -0x1p31 ? -0x1p31 : v > 0x1.fffffffcp30 ? 0x1.fffffffcp30 : v);
-    });
+    if (c.rounding == "rzi")
+      return fast([](float a) -> int32_t {
+        const double v = a == a ? static_cast<double>(a) : 0.0;
+        return static_cast<int32_t>(v < -0x1p31 ? -0x1p31 : v > 0x1.fffffffcp30 ? 0x1.fffffffcp30 : v);
+      });
   return nullptr;
 }
 
 bool fast_path_fits(const Conversion& c, uint32_t source_bits, uint32_t destination_bits) {
-  return (source_bits > 32) == (ptx::bits(c.from) > 32) && (destination_bits > 32) == (ptx::bits(c.to) > 32) &&
+  return (source_bits > 32) == (ptx::bits(c.from) > 32) &&
+         (destination_bits > 32) == (ptx::bits(c.to) > 32) &&
          (!integer_type(c.to) || destination_bits == ptx::bits(c.to));
 }
 
@@ -357,22 +422,31 @@ namespace handlers {
 
 std::string check_conversion(const Conversion& c) {
   const bool to_int = integer_type(c.to), from_int = integer_type(c.from);
-  const bool integral = c.rounding == "rni" || c.rounding == "rzi" || c.rounding == "rmi" || c.rounding == "rpi";
-  if (packed_small(c.to) && c.to != Type::UE8M0x2 && !c.satfinite) return fmt::format("cvt to .{} needs .satfinite", ptx::name(c.to));
-  if (packed_small(c.to) && c.rounding.empty()) return fmt::format("cvt to .{} needs a rounding modifier", ptx::name(c.to));
-  if (c.to == Type::UE8M0x2 && c.rounding != "rz" && c.rounding != "rp") return "cvt to .ue8m0x2 rounds with .rz or .rp";
-  if (packed_small(c.to) && !(c.from == Type::F32 || (packed_half(c.from) && !(c.from == Type::BF16x2 && c.to != Type::UE8M0x2) &&
-                                                     !(c.from == Type::F16x2 && c.to == Type::UE8M0x2))))
+  const bool integral =
+      c.rounding == "rni" || c.rounding == "rzi" || c.rounding == "rmi" || c.rounding == "rpi";
+  if (packed_small(c.to) && c.to != Type::UE8M0x2 && !c.satfinite)
+    return fmt::format("cvt to .{} needs .satfinite", ptx::name(c.to));
+  if (packed_small(c.to) && c.rounding.empty())
+    return fmt::format("cvt to .{} needs a rounding modifier", ptx::name(c.to));
+  if (c.to == Type::UE8M0x2 && c.rounding != "rz" && c.rounding != "rp")
+    return "cvt to .ue8m0x2 rounds with .rz or .rp";
+  if (packed_small(c.to) &&
+      !(c.from == Type::F32 || (packed_half(c.from) && !(c.from == Type::BF16x2 && c.to != Type::UE8M0x2) &&
+                                !(c.from == Type::F16x2 && c.to == Type::UE8M0x2))))
     return fmt::format("cvt from .{} to .{} does not exist", ptx::name(c.from), ptx::name(c.to));
-  if (packed_small(c.from) && !((c.to == Type::F16x2 && c.from != Type::UE8M0x2) || (c.to == Type::BF16x2 && c.from == Type::UE8M0x2)))
+  if (packed_small(c.from) && !((c.to == Type::F16x2 && c.from != Type::UE8M0x2) ||
+                                (c.to == Type::BF16x2 && c.from == Type::UE8M0x2)))
     return fmt::format("cvt from .{} to .{} does not exist", ptx::name(c.from), ptx::name(c.to));
   if (packed_half(c.to) && !(c.from == Type::F32 || packed_small(c.from)))
     return fmt::format("cvt from .{} to .{} does not exist", ptx::name(c.from), ptx::name(c.to));
-  if (packed_half(c.from) && !packed_small(c.to)) return fmt::format("cvt from .{} to .{} does not exist", ptx::name(c.from), ptx::name(c.to));
+  if (packed_half(c.from) && !packed_small(c.to))
+    return fmt::format("cvt from .{} to .{} does not exist", ptx::name(c.from), ptx::name(c.to));
   if (c.to == Type::TF32 && c.from != Type::F32) return "cvt to .tf32 starts from .f32";
   if (!to_int && integral && from_int) return "integer rounding needs a floating-point source";
-  if (to_int && !from_int && !integral) return "cvt from a float to an integer needs .rni, .rzi, .rmi or .rpi";
-  if (!to_int && from_int && c.rounding.empty()) return "cvt from an integer to a float needs a rounding modifier";
+  if (to_int && !from_int && !integral)
+    return "cvt from a float to an integer needs .rni, .rzi, .rmi or .rpi";
+  if (!to_int && from_int && c.rounding.empty())
+    return "cvt from an integer to a float needs a rounding modifier";
   return {};
 }
 
@@ -382,13 +456,14 @@ Handler convert(const Conversion& c) {
     const Handler h = fast_path(c);
     return h ? h : &convert_pack;
   }
-  return &convert_any;   // widen_conversion chooses the fast path once the register widths are known
+  return &convert_any;  // widen_conversion chooses the fast path once the register widths are known
 }
 
 void fill_conversion(const Conversion& c, MicroOp& op) {
   const bool integral = c.rounding.size() == 3 && c.rounding.back() == 'i';
-  op.imm = static_cast<int64_t>(c.from) | static_cast<int64_t>(c.to) << 8 | static_cast<int64_t>(rounding_of(c.rounding)) << 16 |
-           static_cast<int64_t>(integral) << 19 | static_cast<int64_t>(c.ftz) << 20 | static_cast<int64_t>(c.saturate) << 21 |
+  op.imm = static_cast<int64_t>(c.from) | static_cast<int64_t>(c.to) << 8 |
+           static_cast<int64_t>(rounding_of(c.rounding)) << 16 | static_cast<int64_t>(integral) << 19 |
+           static_cast<int64_t>(c.ftz) << 20 | static_cast<int64_t>(c.saturate) << 21 |
            static_cast<int64_t>(c.relu) << 22 | static_cast<int64_t>(c.satfinite) << 23;
   op.mode = kModeDefault;
 }

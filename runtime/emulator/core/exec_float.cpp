@@ -1,4 +1,5 @@
-// IEEE arithmetic (PTX ISA 9.7.3 - 9.7.5).  Rounding and flushing come from MXCSR, so every operation is one machine operation per lane.
+// IEEE arithmetic (PTX ISA 9.7.3 - 9.7.5).  Rounding and flushing come from MXCSR, so every operation is one
+// machine operation per lane.
 #include <cmath>
 
 #include "core/exec.hpp"
@@ -20,14 +21,20 @@ inline Step saturate_after(Exec& x, const MicroOp& op, Step step) {
 }
 
 template <class F>
-Step run_f32(Exec& x, const MicroOp& op) { return saturate_after(x, op, detail::run_fpu<F>(x, op)); }
-template <class F> Handler single_op(F) { return &run_f32<F>; }
+Step run_f32(Exec& x, const MicroOp& op) {
+  return saturate_after(x, op, detail::run_fpu<F>(x, op));
+}
+template <class F>
+Handler single_op(F) {
+  return &run_f32<F>;
+}
 
 Handler single_precision(std::string_view op) {
   if (op == "add") return single_op([](float a, float b) { return canonical(a + b); });
   if (op == "sub") return single_op([](float a, float b) { return canonical(a - b); });
   if (op == "mul") return single_op([](float a, float b) { return canonical(a * b); });
-  if (op == "fma") return single_op([](float a, float b, float c) { return canonical(__builtin_fmaf(a, b, c)); });
+  if (op == "fma")
+    return single_op([](float a, float b, float c) { return canonical(__builtin_fmaf(a, b, c)); });
   if (op == "div") return single_op([](float a, float b) { return canonical(a / b); });
   // div.approx: for 2^126 < |b| < 2^128 the result is 0, or NaN when a is infinite (PTX ISA 9.7.3.9).
   if (op == "div.approx")
@@ -44,7 +51,8 @@ Handler single_precision(std::string_view op) {
   if (op == "abs") return alu([](N a) -> N { return a & 0x7fffffffu; });
   if (op == "neg") return alu([](N a) -> N { return a ^ 0x80000000u; });
   if (op == "abs.ftz") return alu([](N a) -> N { return (a & 0x7f800000u) == 0 ? 0 : a & 0x7fffffffu; });
-  if (op == "neg.ftz") return alu([](N a) -> N { return ((a & 0x7f800000u) == 0 ? a & 0x80000000u : a) ^ 0x80000000u; });
+  if (op == "neg.ftz")
+    return alu([](N a) -> N { return ((a & 0x7f800000u) == 0 ? a & 0x80000000u : a) ^ 0x80000000u; });
   // copysign d, a, b: the sign of a, the magnitude of b (PTX ISA 9.7.3.2).
   if (op == "copysign") return alu([](N a, N b) -> N { return (a & 0x80000000u) | (b & 0x7fffffffu); });
   return nullptr;
@@ -100,12 +108,16 @@ Step run_f32x2(Exec& x, const MicroOp& op) {
   if (op.flags & kSaturate) pairs(x.mask, d, [=](int i) { return saturated(d[i]); });
   return Step::Continue;
 }
-template <class F> Handler packed_op(F) { return &run_f32x2<F>; }
+template <class F>
+Handler packed_op(F) {
+  return &run_f32x2<F>;
+}
 Handler packed_precision(std::string_view op) {
   if (op == "add") return packed_op([](float a, float b) { return canonical(a + b); });
   if (op == "sub") return packed_op([](float a, float b) { return canonical(a - b); });
   if (op == "mul") return packed_op([](float a, float b) { return canonical(a * b); });
-  if (op == "fma") return packed_op([](float a, float b, float c) { return canonical(__builtin_fmaf(a, b, c)); });
+  if (op == "fma")
+    return packed_op([](float a, float b, float c) { return canonical(__builtin_fmaf(a, b, c)); });
   return nullptr;
 }
 
@@ -115,7 +127,9 @@ struct HalfFormat {
   static double widen(uint32_t v) {
     return kBrain ? bf16_to_f32(static_cast<uint16_t>(v)) : f16_to_f32(static_cast<uint16_t>(v));
   }
-  static uint32_t narrow(double v) { return to_small(v, kBrain ? kBF16 : kF16, Rounding::NearestEven, false); }
+  static uint32_t narrow(double v) {
+    return to_small(v, kBrain ? kBF16 : kF16, Rounding::NearestEven, false);
+  }
   static constexpr uint32_t kExponent = kBrain ? 0x7f80 : 0x7c00;
 };
 
@@ -146,23 +160,30 @@ Step run_half(Exec& x, const MicroOp& op) {
   }
   return Step::Continue;
 }
-template <bool kBrain, class F> Handler half_op(bool pair, F) { return pair ? &run_half<kBrain, true, F> : &run_half<kBrain, false, F>; }
+template <bool kBrain, class F>
+Handler half_op(bool pair, F) {
+  return pair ? &run_half<kBrain, true, F> : &run_half<kBrain, false, F>;
+}
 template <bool kBrain>
 Handler half_precision(std::string_view op, bool pair) {
   if (op == "add") return half_op<kBrain>(pair, [](double a, double b, double) { return a + b; });
   if (op == "sub") return half_op<kBrain>(pair, [](double a, double b, double) { return a - b; });
   if (op == "mul") return half_op<kBrain>(pair, [](double a, double b, double) { return a * b; });
-  if (op == "fma") return half_op<kBrain>(pair, [](double a, double b, double c) { return fma_to_odd(a, b, c); });
+  if (op == "fma")
+    return half_op<kBrain>(pair, [](double a, double b, double c) { return fma_to_odd(a, b, c); });
   using N = uint32_t;
   if (op == "abs") return alu([](N a) -> N { return a & 0x7fff7fffu; });
-  if (op == "neg") return pair ? alu([](N a) -> N { return a ^ 0x80008000u; }) : alu([](N a) -> N { return a ^ 0x8000u; });
+  if (op == "neg")
+    return pair ? alu([](N a) -> N { return a ^ 0x80008000u; }) : alu([](N a) -> N { return a ^ 0x8000u; });
   return nullptr;
 }
 
 // ---- mixed precision
 template <bool kBrain, class F>
 Step run_mixed(Exec& x, const MicroOp& op) {
-  const auto widen = [](uint32_t v) { return kBrain ? bf16_to_f32(static_cast<uint16_t>(v)) : f16_to_f32(static_cast<uint16_t>(v)); };
+  const auto widen = [](uint32_t v) {
+    return kBrain ? bf16_to_f32(static_cast<uint16_t>(v)) : f16_to_f32(static_cast<uint16_t>(v));
+  };
   const bool three = op.src[2] != kNoRow;
   x.set_mode(kModeDefault);
   Row wide_a, wide_b;
@@ -176,7 +197,10 @@ Step run_mixed(Exec& x, const MicroOp& op) {
   for_lanes<float>(x.mask, lanes<float>(x.dst(op.dst)), [=](int i) { return F{}(p[i], q[i], c[i]); });
   return saturate_after(x, op, Step::Continue);
 }
-template <class F> Handler mixed_op(bool brain, F) { return brain ? &run_mixed<true, F> : &run_mixed<false, F>; }
+template <class F>
+Handler mixed_op(bool brain, F) {
+  return brain ? &run_mixed<true, F> : &run_mixed<false, F>;
+}
 
 // ---- minimum and maximum: a NaN loses unless .NaN; -0 < +0
 template <bool kMax, bool kNan>
@@ -201,8 +225,9 @@ Step min_max_2(Exec& x, const MicroOp& op) {
   x.set_mode(kModeDefault);
   const auto* a = lanes<float>(x.src(op.src[0]));
   const auto* b = lanes<float>(x.src(op.src[1]));
-  for_lanes<float>(x.mask, lanes<float>(x.dst(op.dst)),
-                   [=](int i) { return pick<kMax, kNan>(prepared<kFtz, false>(a[i]), prepared<kFtz, false>(b[i])); });
+  for_lanes<float>(x.mask, lanes<float>(x.dst(op.dst)), [=](int i) {
+    return pick<kMax, kNan>(prepared<kFtz, false>(a[i]), prepared<kFtz, false>(b[i]));
+  });
   return Step::Continue;
 }
 template <bool kMax, bool kNan, bool kFtz>
@@ -211,7 +236,9 @@ Step min_max_xorsign(Exec& x, const MicroOp& op) {
   const auto* a = lanes<float>(x.src(op.src[0]));
   const auto* b = lanes<float>(x.src(op.src[1]));
   for_lanes<float>(x.mask, lanes<float>(x.dst(op.dst)), [=](int i) {
-    const uint32_t sign = (std::bit_cast<uint32_t>(static_cast<float>(a[i])) ^ std::bit_cast<uint32_t>(static_cast<float>(b[i]))) & 0x80000000u;
+    const uint32_t sign = (std::bit_cast<uint32_t>(static_cast<float>(a[i])) ^
+                           std::bit_cast<uint32_t>(static_cast<float>(b[i]))) &
+                          0x80000000u;
     const float r = pick<kMax, kNan>(prepared<kFtz, true>(a[i]), prepared<kFtz, true>(b[i]));
     return r == r ? std::bit_cast<float>(std::bit_cast<uint32_t>(r) | sign) : r;
   });
@@ -224,7 +251,8 @@ Step min_max_3(Exec& x, const MicroOp& op) {
   const auto* b = lanes<float>(x.src(op.src[1]));
   const auto* c = lanes<float>(x.src(op.src[2]));
   for_lanes<float>(x.mask, lanes<float>(x.dst(op.dst)), [=](int i) {
-    return pick<kMax, kNan>(pick<kMax, kNan>(prepared<kFtz, kAbs>(a[i]), prepared<kFtz, kAbs>(b[i])), prepared<kFtz, kAbs>(c[i]));
+    return pick<kMax, kNan>(pick<kMax, kNan>(prepared<kFtz, kAbs>(a[i]), prepared<kFtz, kAbs>(b[i])),
+                            prepared<kFtz, kAbs>(c[i]));
   });
   return Step::Continue;
 }
@@ -271,17 +299,24 @@ template <bool kMax, bool kNan>
 Handler min_max_for(bool absolute, bool xorsign, bool three, bool ftz, ptx::Type type) {
   using ptx::Type;
   switch (type) {
-    case Type::F64: return !kNan && !absolute && !ftz ? &min_max_double<kMax> : nullptr;
-    case Type::F16: return &min_max_half<kMax, kNan, false, false>;
-    case Type::F16x2: return &min_max_half<kMax, kNan, false, true>;
-    case Type::BF16: return &min_max_half<kMax, kNan, true, false>;
-    case Type::BF16x2: return &min_max_half<kMax, kNan, true, true>;
+    case Type::F64:
+      return !kNan && !absolute && !ftz ? &min_max_double<kMax> : nullptr;
+    case Type::F16:
+      return &min_max_half<kMax, kNan, false, false>;
+    case Type::F16x2:
+      return &min_max_half<kMax, kNan, false, true>;
+    case Type::BF16:
+      return &min_max_half<kMax, kNan, true, false>;
+    case Type::BF16x2:
+      return &min_max_half<kMax, kNan, true, true>;
     case Type::F32:
-      if (three && absolute) return ftz ? &min_max_3<kMax, kNan, true, true> : &min_max_3<kMax, kNan, false, true>;
+      if (three && absolute)
+        return ftz ? &min_max_3<kMax, kNan, true, true> : &min_max_3<kMax, kNan, false, true>;
       if (three) return ftz ? &min_max_3<kMax, kNan, true, false> : &min_max_3<kMax, kNan, false, false>;
       if (xorsign) return ftz ? &min_max_xorsign<kMax, kNan, true> : &min_max_xorsign<kMax, kNan, false>;
       return ftz ? &min_max_2<kMax, kNan, true> : &min_max_2<kMax, kNan, false>;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -291,16 +326,21 @@ namespace handlers {
 
 Handler floating(std::string_view op, Type type) {
   switch (type) {
-    case Type::F32: return single_precision(op);
-    case Type::F64: return double_precision(op);
-    case Type::F32x2: return packed_precision(op);
-    default: return nullptr;
+    case Type::F32:
+      return single_precision(op);
+    case Type::F64:
+      return double_precision(op);
+    case Type::F32x2:
+      return packed_precision(op);
+    default:
+      return nullptr;
   }
 }
 
 Handler half(std::string_view op, Type type) {
   const bool pair = type == Type::F16x2 || type == Type::BF16x2;
-  return type == Type::BF16 || type == Type::BF16x2 ? half_precision<true>(op, pair) : half_precision<false>(op, pair);
+  return type == Type::BF16 || type == Type::BF16x2 ? half_precision<true>(op, pair)
+                                                    : half_precision<false>(op, pair);
 }
 
 Handler mixed(std::string_view op, Type narrow) {
@@ -311,8 +351,11 @@ Handler mixed(std::string_view op, Type narrow) {
 }
 
 Handler min_max(bool maximum, bool nan, bool absolute, bool xorsign, bool three, bool ftz, Type type) {
-  if (maximum) return nan ? min_max_for<true, true>(absolute, xorsign, three, ftz, type) : min_max_for<true, false>(absolute, xorsign, three, ftz, type);
-  return nan ? min_max_for<false, true>(absolute, xorsign, three, ftz, type) : min_max_for<false, false>(absolute, xorsign, three, ftz, type);
+  if (maximum)
+    return nan ? min_max_for<true, true>(absolute, xorsign, three, ftz, type)
+               : min_max_for<true, false>(absolute, xorsign, three, ftz, type);
+  return nan ? min_max_for<false, true>(absolute, xorsign, three, ftz, type)
+             : min_max_for<false, false>(absolute, xorsign, three, ftz, type);
 }
 
 }  // namespace handlers

@@ -1,4 +1,5 @@
-// Integer and bitwise micro-operations (PTX ISA 9.7.1, 9.7.2, 9.7.8).  16- and 8-bit values live zero-extended in 32-bit lanes.
+// Integer and bitwise micro-operations (PTX ISA 9.7.1, 9.7.2, 9.7.8).  16- and 8-bit values live
+// zero-extended in 32-bit lanes.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -9,45 +10,88 @@
 namespace mxfa::emulator {
 namespace {
 
-template <class T> using Unsigned = std::make_unsigned_t<T>;
-template <class T> constexpr uint32_t kBits = sizeof(T) * 8;
+template <class T>
+using Unsigned = std::make_unsigned_t<T>;
+template <class T>
+constexpr uint32_t kBits = sizeof(T) * 8;
 
-template <class T> struct Twice;
-template <> struct Twice<int16_t> { using type = int32_t; };
-template <> struct Twice<uint16_t> { using type = uint32_t; };
-template <> struct Twice<int32_t> { using type = int64_t; };
-template <> struct Twice<uint32_t> { using type = uint64_t; };
-template <> struct Twice<int64_t> { using type = __int128; };
-template <> struct Twice<uint64_t> { using type = unsigned __int128; };
-template <class T> using Wide = typename Twice<T>::type;
+template <class T>
+struct Twice;
+template <>
+struct Twice<int16_t> {
+  using type = int32_t;
+};
+template <>
+struct Twice<uint16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Twice<int32_t> {
+  using type = int64_t;
+};
+template <>
+struct Twice<uint32_t> {
+  using type = uint64_t;
+};
+template <>
+struct Twice<int64_t> {
+  using type = __int128;
+};
+template <>
+struct Twice<uint64_t> {
+  using type = unsigned __int128;
+};
+template <class T>
+using Wide = typename Twice<T>::type;
 
-template <class T> T wrap_mul(T a, T b) { return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
-template <class T> T high_mul(T a, T b) { return static_cast<T>(static_cast<Wide<T>>(static_cast<Wide<T>>(a) * b) >> kBits<T>); }
-template <class T> T wrap_add(T a, T b) { return static_cast<T>(static_cast<Unsigned<T>>(a) + static_cast<Unsigned<T>>(b)); }
-template <class T> T wrap_sub(T a, T b) { return static_cast<T>(static_cast<Unsigned<T>>(a) - static_cast<Unsigned<T>>(b)); }
-// Division by zero is unspecified in PTX; all ones is what NVIDIA devices return.  Inactive lanes hold anything, so nothing may trap.
-template <class T> T divide(T a, T b) {
+template <class T>
+T wrap_mul(T a, T b) {
+  return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+template <class T>
+T high_mul(T a, T b) {
+  return static_cast<T>(static_cast<Wide<T>>(static_cast<Wide<T>>(a) * b) >> kBits<T>);
+}
+template <class T>
+T wrap_add(T a, T b) {
+  return static_cast<T>(static_cast<Unsigned<T>>(a) + static_cast<Unsigned<T>>(b));
+}
+template <class T>
+T wrap_sub(T a, T b) {
+  return static_cast<T>(static_cast<Unsigned<T>>(a) - static_cast<Unsigned<T>>(b));
+}
+// Division by zero is unspecified in PTX; all ones is what NVIDIA devices return.  Inactive lanes hold
+// anything, so nothing may trap.
+template <class T>
+T divide(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
   if (std::is_signed_v<T> && b == static_cast<T>(-1)) return wrap_sub<T>(0, a);
   return static_cast<T>(a / b);
 }
-template <class T> T remainder(T a, T b) {
+template <class T>
+T remainder(T a, T b) {
   if (b == 0) return a;
   if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
   return static_cast<T>(a % b);
 }
 int32_t saturate(int64_t v) {
-  return static_cast<int32_t>(std::clamp<int64_t>(v, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(v, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
 
 // Shift counts clamp at the width: everything moves out.
-template <class T> T shift_left(T a, uint32_t n) { return n >= kBits<T> ? T{0} : static_cast<T>(a << n); }
-template <class T> T shift_right(T a, uint32_t n) {
+template <class T>
+T shift_left(T a, uint32_t n) {
+  return n >= kBits<T> ? T{0} : static_cast<T>(a << n);
+}
+template <class T>
+T shift_right(T a, uint32_t n) {
   if (n >= kBits<T>) return std::is_signed_v<T> && a < 0 ? static_cast<T>(-1) : T{0};
   return static_cast<T>(a >> n);
 }
 
-template <class T> T bit_field_extract(T a, uint32_t b, uint32_t c) {
+template <class T>
+T bit_field_extract(T a, uint32_t b, uint32_t c) {
   const uint32_t position = b & 0xff, length = c & 0xff, msb = kBits<T> - 1;
   if (length == 0) return 0;
   const Unsigned<T> u = static_cast<Unsigned<T>>(a);
@@ -58,7 +102,8 @@ template <class T> T bit_field_extract(T a, uint32_t b, uint32_t c) {
   r &= keep;
   return static_cast<T>(sign ? r | ~keep : r);
 }
-template <class T> T bit_field_insert(T a, T b, uint32_t c, uint32_t d) {
+template <class T>
+T bit_field_insert(T a, T b, uint32_t c, uint32_t d) {
   const uint32_t position = c & 0xff, length = d & 0xff;
   if (position >= kBits<T> || length == 0) return b;
   const uint32_t valid = std::min(length, kBits<T> - position);
@@ -66,12 +111,14 @@ template <class T> T bit_field_insert(T a, T b, uint32_t c, uint32_t d) {
   return (b & ~keep) | ((a << position) & keep);
 }
 // szext: the low n bits of a, extended by the sign of the type; n >= 32 keeps a.
-template <class T> T extend_low_bits(T a, uint32_t n) {
+template <class T>
+T extend_low_bits(T a, uint32_t n) {
   if (n == 0) return 0;
   if (n >= 32) return a;
   return static_cast<T>(static_cast<T>(static_cast<uint32_t>(a) << (32 - n)) >> (32 - n));
 }
-// fns: the n-th set bit of the mask from `base`, upwards for n > 0 and downwards for n < 0 (PTX ISA 9.7.1.15).
+// fns: the n-th set bit of the mask from `base`, upwards for n > 0 and downwards for n < 0 (PTX
+// ISA 9.7.1.15).
 uint32_t nth_set_bit(uint32_t mask, uint32_t base, int32_t n) {
   if (base > 31) return 0xffffffffu;
   if (n == 0) return mask >> base & 1 ? base : 0xffffffffu;
@@ -81,15 +128,19 @@ uint32_t nth_set_bit(uint32_t mask, uint32_t base, int32_t n) {
       if (--left == 0) return static_cast<uint32_t>(i);
   return 0xffffffffu;
 }
-template <class T> uint32_t find_leading(T a) {
-  const Unsigned<T> u = std::is_signed_v<T> && a < 0 ? ~static_cast<Unsigned<T>>(a) : static_cast<Unsigned<T>>(a);
+template <class T>
+uint32_t find_leading(T a) {
+  const Unsigned<T> u =
+      std::is_signed_v<T> && a < 0 ? ~static_cast<Unsigned<T>>(a) : static_cast<Unsigned<T>>(a);
   return u == 0 ? 0xffffffffu : kBits<T> - 1 - static_cast<uint32_t>(std::countl_zero(u));
 }
-template <class T> uint32_t find_leading_shift(T a) {
+template <class T>
+uint32_t find_leading_shift(T a) {
   const uint32_t d = find_leading<T>(a);
   return d == 0xffffffffu ? d : kBits<T> - 1 - d;
 }
-template <class T> T reverse(T v) {
+template <class T>
+T reverse(T v) {
   T r = 0;
   for (uint32_t k = 0; k < kBits<T>; ++k) r |= ((v >> k) & 1) << (kBits<T> - 1 - k);
   return r;
@@ -132,10 +183,13 @@ Handler signed_or_unsigned(std::string_view op) {
   if (op == "min") return alu([](T a, T b) -> T { return a < b ? a : b; });
   if (op == "max") return alu([](T a, T b) -> T { return a > b ? a : b; });
   if (op == "shr") return alu([](T a, N n) -> T { return shift_right<T>(a, n); });
-  if (op == "sad") return alu([](T a, T b, T c) -> T { return wrap_add<T>(c, a < b ? wrap_sub<T>(b, a) : wrap_sub<T>(a, b)); });
+  if (op == "sad")
+    return alu(
+        [](T a, T b, T c) -> T { return wrap_add<T>(c, a < b ? wrap_sub<T>(b, a) : wrap_sub<T>(a, b)); });
   if constexpr (sizeof(T) <= 4) {
     if (op == "mul.wide") return alu([](T a, T b) -> W { return static_cast<W>(a) * static_cast<W>(b); });
-    if (op == "mad.wide") return alu([](T a, T b, W c) -> W { return wrap_add<W>(static_cast<W>(a) * static_cast<W>(b), c); });
+    if (op == "mad.wide")
+      return alu([](T a, T b, W c) -> W { return wrap_add<W>(static_cast<W>(a) * static_cast<W>(b), c); });
   }
   if constexpr (std::is_signed_v<T>) {
     if (op == "abs") return alu([](T a) -> T { return a < 0 ? wrap_sub<T>(0, a) : a; });
@@ -146,8 +200,17 @@ Handler signed_or_unsigned(std::string_view op) {
     if (op == "bfind.shiftamt") return alu([](T a) -> N { return find_leading_shift<T>(a); });
   }
   if constexpr (sizeof(T) == 4) {
-    if (op == "mul24.lo") return alu([](T a, T b) -> T { return wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8, static_cast<T>(static_cast<N>(b) << 8) >> 8); });
-    if (op == "mad24.lo") return alu([](T a, T b, T c) -> T { return wrap_add<T>(wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8, static_cast<T>(static_cast<N>(b) << 8) >> 8), c); });
+    if (op == "mul24.lo")
+      return alu([](T a, T b) -> T {
+        return wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8,
+                           static_cast<T>(static_cast<N>(b) << 8) >> 8);
+      });
+    if (op == "mad24.lo")
+      return alu([](T a, T b, T c) -> T {
+        return wrap_add<T>(wrap_mul<T>(static_cast<T>(static_cast<N>(a) << 8) >> 8,
+                                       static_cast<T>(static_cast<N>(b) << 8) >> 8),
+                           c);
+      });
   }
   if constexpr (sizeof(T) == 4) {
     if (op == "szext.clamp") return alu([](T a, N b) -> T { return extend_low_bits<T>(a, b); });
@@ -158,15 +221,29 @@ Handler signed_or_unsigned(std::string_view op) {
     if (op == "max.relu") return alu([](T a, T b) -> T { return std::max(std::max(a, b), 0); });
     if (op == "add.sat") return alu([](T a, T b) -> T { return saturate(static_cast<int64_t>(a) + b); });
     if (op == "sub.sat") return alu([](T a, T b) -> T { return saturate(static_cast<int64_t>(a) - b); });
-    if (op == "mad.hi.sat") return alu([](T a, T b, T c) -> T { return saturate(static_cast<int64_t>(high_mul<T>(a, b)) + c); });
+    if (op == "mad.hi.sat")
+      return alu([](T a, T b, T c) -> T { return saturate(static_cast<int64_t>(high_mul<T>(a, b)) + c); });
   }
   if constexpr (std::is_unsigned_v<T> && sizeof(T) == 4) {
-    if (op == "shf.l.wrap") return alu([](N a, N b, N c) -> N { return static_cast<N>(((static_cast<uint64_t>(b) << 32 | a) << (c & 31)) >> 32); });
-    if (op == "shf.l.clamp") return alu([](N a, N b, N c) -> N { return c >= 32 ? a : static_cast<N>(((static_cast<uint64_t>(b) << 32 | a) << c) >> 32); });
-    if (op == "shf.r.wrap") return alu([](N a, N b, N c) -> N { return static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> (c & 31)); });
-    if (op == "shf.r.clamp") return alu([](N a, N b, N c) -> N { return c >= 32 ? b : static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> c); });
+    if (op == "shf.l.wrap")
+      return alu([](N a, N b, N c) -> N {
+        return static_cast<N>(((static_cast<uint64_t>(b) << 32 | a) << (c & 31)) >> 32);
+      });
+    if (op == "shf.l.clamp")
+      return alu([](N a, N b, N c) -> N {
+        return c >= 32 ? a : static_cast<N>(((static_cast<uint64_t>(b) << 32 | a) << c) >> 32);
+      });
+    if (op == "shf.r.wrap")
+      return alu([](N a, N b, N c) -> N {
+        return static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> (c & 31));
+      });
+    if (op == "shf.r.clamp")
+      return alu([](N a, N b, N c) -> N {
+        return c >= 32 ? b : static_cast<N>((static_cast<uint64_t>(b) << 32 | a) >> c);
+      });
     if (op == "fns") return alu([](N a, N b, int32_t c) -> N { return nth_set_bit(a, b, c); });
-    if (op == "bmsk.clamp") return alu([](N a, N b) -> N { return a >= 32 || b == 0 ? 0u : (b >= 32 ? ~0u : (1u << b) - 1) << a; });
+    if (op == "bmsk.clamp")
+      return alu([](N a, N b) -> N { return a >= 32 || b == 0 ? 0u : (b >= 32 ? ~0u : (1u << b) - 1) << a; });
     if (op == "bmsk.wrap") return alu([](N a, N b) -> N { return ((1u << (b & 31)) - 1) << (a & 31); });
   }
   return nullptr;
@@ -179,7 +256,8 @@ Step insert_field(Exec& x, const MicroOp& op) {
   const auto* b = lanes<T>(x.src(op.src[1]));
   const auto* c = lanes<uint32_t>(x.src(op.src[2]));
   const auto* d = lanes<uint32_t>(x.src(op.src[3]));
-  for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)), [=](int i) { return bit_field_insert<T>(a[i], b[i], c[i], d[i]); });
+  for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)),
+               [=](int i) { return bit_field_insert<T>(a[i], b[i], c[i], d[i]); });
   return Step::Continue;
 }
 
@@ -187,20 +265,39 @@ Handler packed(std::string_view op, bool is_signed) {
   using N = uint32_t;
   if (op == "add") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p + q; }); });
   if (op == "sub") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p - q; }); });
-  if (op == "min.relu") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<N>(std::max<int>(std::min(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0)); }); });
-  if (op == "max.relu") return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<N>(std::max<int>(std::max(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0)); }); });
+  if (op == "min.relu")
+    return alu([](N a, N b) -> N {
+      return pairwise(a, b, [](N p, N q) {
+        return static_cast<N>(std::max<int>(std::min(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0));
+      });
+    });
+  if (op == "max.relu")
+    return alu([](N a, N b) -> N {
+      return pairwise(a, b, [](N p, N q) {
+        return static_cast<N>(std::max<int>(std::max(static_cast<int16_t>(p), static_cast<int16_t>(q)), 0));
+      });
+    });
   if (op == "min") {
-    if (is_signed) return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<int16_t>(p) < static_cast<int16_t>(q) ? p : q; }); });
+    if (is_signed)
+      return alu([](N a, N b) -> N {
+        return pairwise(a, b,
+                        [](N p, N q) { return static_cast<int16_t>(p) < static_cast<int16_t>(q) ? p : q; });
+      });
     return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p < q ? p : q; }); });
   }
   if (op == "max") {
-    if (is_signed) return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return static_cast<int16_t>(p) > static_cast<int16_t>(q) ? p : q; }); });
+    if (is_signed)
+      return alu([](N a, N b) -> N {
+        return pairwise(a, b,
+                        [](N p, N q) { return static_cast<int16_t>(p) > static_cast<int16_t>(q) ? p : q; });
+      });
     return alu([](N a, N b) -> N { return pairwise(a, b, [](N p, N q) { return p > q ? p : q; }); });
   }
   return nullptr;
 }
 
-// add.cc, addc, sub.cc, subc, mad.cc, madc: imm selects (0 add, 1 sub, 2 mad.lo, 3 mad.hi); flags: carry in, carry out.
+// add.cc, addc, sub.cc, subc, mad.cc, madc: imm selects (0 add, 1 sub, 2 mad.lo, 3 mad.hi); flags: carry in,
+// carry out.
 template <class T>
 Step with_carry(Exec& x, const MicroOp& op) {
   const auto* a = lanes<T>(x.src(op.src[0]));
@@ -230,7 +327,7 @@ Step with_carry(Exec& x, const MicroOp& op) {
   return Step::Continue;
 }
 template <class T>
-Step with_carry_signed_high(Exec& x, const MicroOp& op) {   // mad.hi on signed operands
+Step with_carry_signed_high(Exec& x, const MicroOp& op) {  // mad.hi on signed operands
   using S = std::make_signed_t<T>;
   const auto* a = lanes<T>(x.src(op.src[0]));
   const auto* b = lanes<T>(x.src(op.src[1]));
@@ -249,7 +346,8 @@ Step with_carry_signed_high(Exec& x, const MicroOp& op) {   // mad.hi on signed 
   return Step::Continue;
 }
 
-// d = F(a, b, c) with F given by its truth table: bit k of the table is F for a = k>>2, b = k>>1, c = k (PTX 9.7.8.6).
+// d = F(a, b, c) with F given by its truth table: bit k of the table is F for a = k>>2, b = k>>1, c = k
+// (PTX 9.7.8.6).
 inline uint32_t lookup(uint32_t table, uint32_t a, uint32_t b, uint32_t c) {
   const auto all = [table](int k) { return 0u - (table >> k & 1); };
   const uint32_t c0 = (~c & all(0)) | (c & all(1)), c1 = (~c & all(2)) | (c & all(3));
@@ -265,7 +363,8 @@ Step lop3_lanes(Exec& x, const MicroOp& op) {
   const auto* c = x.src(op.src[2]).lane;
   const uint32_t table = op.aux;
   Row result;
-  for_lanes<uint32_t>(kFullMask, lanes<uint32_t>(result), [=](int i) { return lookup(table, a[i], b[i], c[i]); });
+  for_lanes<uint32_t>(kFullMask, lanes<uint32_t>(result),
+                      [=](int i) { return lookup(table, a[i], b[i], c[i]); });
   if (kPredicate) {
     const uint32_t nonzero = mask_lanes(x.mask, [&](int i) { return result.lane[i] != 0; });
     const uint32_t q = x.pred(op.src[3]);
@@ -281,7 +380,10 @@ Step predicate_logic(Exec& x, const MicroOp& op) {
   x.set_pred(op.dst, F{}(x.pred(op.src[0]), x.pred(op.src[1])));
   return Step::Continue;
 }
-template <class F> Handler predicates(F) { return &predicate_logic<F>; }
+template <class F>
+Handler predicates(F) {
+  return &predicate_logic<F>;
+}
 
 template <bool kTwo, bool kASigned, bool kBSigned, bool kHigh>
 uint32_t dot(uint32_t a, uint32_t b, uint32_t c) {
@@ -289,7 +391,8 @@ uint32_t dot(uint32_t a, uint32_t b, uint32_t c) {
   for (int k = 0; k < (kTwo ? 2 : 4); ++k) {
     const uint32_t u = kTwo ? a >> (16 * k) & 0xffff : a >> (8 * k) & 0xff;
     const uint32_t v = b >> (8 * (k + (kTwo && kHigh ? 2 : 0))) & 0xff;
-    const int64_t p = kASigned ? (kTwo ? static_cast<int16_t>(u) : static_cast<int8_t>(u)) : static_cast<int64_t>(u);
+    const int64_t p =
+        kASigned ? (kTwo ? static_cast<int16_t>(u) : static_cast<int8_t>(u)) : static_cast<int64_t>(u);
     const int64_t q = kBSigned ? static_cast<int8_t>(v) : static_cast<int64_t>(v);
     sum += p * q;
   }
@@ -297,8 +400,17 @@ uint32_t dot(uint32_t a, uint32_t b, uint32_t c) {
 }
 template <bool kTwo, bool kHigh>
 Handler dot_by_sign(bool a_signed, bool b_signed) {
-  if (a_signed) return b_signed ? alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, true, true, kHigh>(a, b, c); }) : alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, true, false, kHigh>(a, b, c); });
-  return b_signed ? alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, false, true, kHigh>(a, b, c); }) : alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, false, false, kHigh>(a, b, c); });
+  if (a_signed)
+    return b_signed
+               ? alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, true, true, kHigh>(a, b, c); })
+               : alu([](uint32_t a, uint32_t b, uint32_t c) {
+                   return dot<kTwo, true, false, kHigh>(a, b, c);
+                 });
+  return b_signed
+             ? alu([](uint32_t a, uint32_t b, uint32_t c) { return dot<kTwo, false, true, kHigh>(a, b, c); })
+             : alu([](uint32_t a, uint32_t b, uint32_t c) {
+                 return dot<kTwo, false, false, kHigh>(a, b, c);
+               });
 }
 
 }  // namespace
@@ -308,21 +420,30 @@ namespace handlers {
 Handler integer(std::string_view op, Type type) {
   if (type == Type::U16x2 || type == Type::S16x2) return packed(op, type == Type::S16x2);
   const uint32_t width = ptx::bits(type);
-  if (op == "bfi") return width == 32 ? &insert_field<uint32_t> : width == 64 ? &insert_field<uint64_t> : nullptr;
-  Handler h = width == 16 ? signless<uint16_t>(op) : width == 32 ? signless<uint32_t>(op) : width == 64 ? signless<uint64_t>(op) : nullptr;
+  if (op == "bfi")
+    return width == 32 ? &insert_field<uint32_t> : width == 64 ? &insert_field<uint64_t> : nullptr;
+  Handler h = width == 16   ? signless<uint16_t>(op)
+              : width == 32 ? signless<uint32_t>(op)
+              : width == 64 ? signless<uint64_t>(op)
+                            : nullptr;
   if (h) return h;
   const bool is_signed = ptx::is_signed(type);
   switch (width) {
-    case 16: return is_signed ? signed_or_unsigned<int16_t>(op) : signed_or_unsigned<uint16_t>(op);
-    case 32: return is_signed ? signed_or_unsigned<int32_t>(op) : signed_or_unsigned<uint32_t>(op);
-    case 64: return is_signed ? signed_or_unsigned<int64_t>(op) : signed_or_unsigned<uint64_t>(op);
-    default: return nullptr;
+    case 16:
+      return is_signed ? signed_or_unsigned<int16_t>(op) : signed_or_unsigned<uint16_t>(op);
+    case 32:
+      return is_signed ? signed_or_unsigned<int32_t>(op) : signed_or_unsigned<uint32_t>(op);
+    case 64:
+      return is_signed ? signed_or_unsigned<int64_t>(op) : signed_or_unsigned<uint64_t>(op);
+    default:
+      return nullptr;
   }
 }
 
 Handler carry(std::string_view op, Type type) {
   const bool wide = ptx::bits(type) == 64;
-  if (op == "mad.hi" && ptx::is_signed(type)) return wide ? &with_carry_signed_high<uint64_t> : &with_carry_signed_high<uint32_t>;
+  if (op == "mad.hi" && ptx::is_signed(type))
+    return wide ? &with_carry_signed_high<uint64_t> : &with_carry_signed_high<uint32_t>;
   return wide ? &with_carry<uint64_t> : &with_carry<uint32_t>;
 }
 

@@ -1,5 +1,5 @@
-// ldmatrix, stmatrix, movmatrix (hopper-async-isa 5.1): 8x8 tiles of 16-bit elements spread over the lanes of a warp, and the sm_100a forms
-// for bytes.
+// ldmatrix, stmatrix, movmatrix (hopper-async-isa 5.1): 8x8 tiles of 16-bit elements spread over the lanes of
+// a warp, and the sm_100a forms for bytes.
 #include "core/aligned.hpp"
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
@@ -22,7 +22,8 @@ Step load_8x8(Exec& x, const MicroOp& op) {
   Row out[4];
   for (uint32_t i = 0; i < op.aux; ++i) {
     uint16_t tile[8][8];
-    for (int r = 0; r < 8; ++r) std::memcpy(tile[r], row_pointer(x, op, static_cast<int>(8 * i) + r, false), 16);
+    for (int r = 0; r < 8; ++r)
+      std::memcpy(tile[r], row_pointer(x, op, static_cast<int>(8 * i) + r, false), 16);
     for (int l = 0; l < kLanes; ++l) {
       const int major = l / 4, minor = 2 * (l % 4);
       const uint32_t low = transposed ? tile[minor][major] : tile[major][minor];
@@ -42,11 +43,13 @@ Step load_16x16(Exec& x, const MicroOp& op) {
   Row out[4];
   for (uint32_t i = 0; i < op.aux; ++i) {
     uint8_t tile[16][16];
-    for (int r = 0; r < 16; ++r) std::memcpy(tile[r], row_pointer(x, op, static_cast<int>(16 * i) + r, false), 16);
+    for (int r = 0; r < 16; ++r)
+      std::memcpy(tile[r], row_pointer(x, op, static_cast<int>(16 * i) + r, false), 16);
     for (uint32_t h = 0; h < 2; ++h)
       for (int l = 0; l < kLanes; ++l) {
         uint32_t v = 0;
-        for (int b = 0; b < 4; ++b) v |= static_cast<uint32_t>(tile[4 * (l % 4) + b][l / 4 + 8 * static_cast<int>(h)]) << (8 * b);
+        for (int b = 0; b < 4; ++b)
+          v |= static_cast<uint32_t>(tile[4 * (l % 4) + b][l / 4 + 8 * static_cast<int>(h)]) << (8 * b);
         out[2 * i + h].lane[l] = v;
       }
   }
@@ -67,11 +70,14 @@ Step store_8x8(Exec& x, const MicroOp& op) {
       const int major = l / 4, minor = 2 * (l % 4);
       for (int e = 0; e < 2; ++e) {
         const auto v = static_cast<uint16_t>(s.lane[l] >> (16 * e));
-        if (transposed) tile[minor + e][major] = v;
-        else tile[major][minor + e] = v;
+        if (transposed)
+          tile[minor + e][major] = v;
+        else
+          tile[major][minor + e] = v;
       }
     }
-    for (int r = 0; r < 8; ++r) std::memcpy(row_pointer(x, op, static_cast<int>(8 * i) + r, true), tile[r], 16);
+    for (int r = 0; r < 8; ++r)
+      std::memcpy(row_pointer(x, op, static_cast<int>(8 * i) + r, true), tile[r], 16);
   }
   return Step::Continue;
 }
@@ -84,8 +90,10 @@ Step store_16x8(Exec& x, const MicroOp& op) {
     const Row& s = x.src(x.lists[op.list + i]);
     uint8_t tile[8][16];
     for (int l = 0; l < kLanes; ++l)
-      for (int e = 0; e < 4; ++e) tile[2 * (l % 4) + (e & 1)][l / 4 + 8 * (e >> 1)] = static_cast<uint8_t>(s.lane[l] >> (8 * e));
-    for (int r = 0; r < 8; ++r) std::memcpy(row_pointer(x, op, static_cast<int>(8 * i) + r, true), tile[r], 16);
+      for (int e = 0; e < 4; ++e)
+        tile[2 * (l % 4) + (e & 1)][l / 4 + 8 * (e >> 1)] = static_cast<uint8_t>(s.lane[l] >> (8 * e));
+    for (int r = 0; r < 8; ++r)
+      std::memcpy(row_pointer(x, op, static_cast<int>(8 * i) + r, true), tile[r], 16);
   }
   return Step::Continue;
 }
@@ -93,7 +101,9 @@ Step store_16x8(Exec& x, const MicroOp& op) {
 Step transpose_8x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   const Row s = x.src(op.src[0]);
-  const auto element = [&](int row, int column) { return s.lane[row * 4 + column / 2] >> (16 * (column & 1)) & 0xffff; };
+  const auto element = [&](int row, int column) {
+    return s.lane[row * 4 + column / 2] >> (16 * (column & 1)) & 0xffff;
+  };
   for_lanes<uint32_t>(x.mask, x.dst(op.dst).lane, [&](int l) {
     const int minor = 2 * (l % 4);
     return element(minor + 1, l / 4) << 16 | element(minor, l / 4);

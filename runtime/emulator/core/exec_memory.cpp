@@ -1,4 +1,5 @@
-// Loads and stores of every state space, prefetches, and the copies that use plain addresses (cp.async, st.async, st.bulk).
+// Loads and stores of every state space, prefetches, and the copies that use plain addresses (cp.async,
+// st.async, st.bulk).
 #include <fmt/format.h>
 
 #include "core/exec.hpp"
@@ -10,11 +11,28 @@
 namespace mxfa::emulator {
 namespace {
 
-template <uint32_t kBytes> struct Raw;
-template <> struct Raw<1> { using u = uint8_t; using s = int8_t; };
-template <> struct Raw<2> { using u = uint16_t; using s = int16_t; };
-template <> struct Raw<4> { using u = uint32_t; using s = int32_t; };
-template <> struct Raw<8> { using u = uint64_t; using s = int64_t; };
+template <uint32_t kBytes>
+struct Raw;
+template <>
+struct Raw<1> {
+  using u = uint8_t;
+  using s = int8_t;
+};
+template <>
+struct Raw<2> {
+  using u = uint16_t;
+  using s = int16_t;
+};
+template <>
+struct Raw<4> {
+  using u = uint32_t;
+  using s = int32_t;
+};
+template <>
+struct Raw<8> {
+  using u = uint64_t;
+  using s = int64_t;
+};
 
 template <class T>
 inline T fetch(const uint8_t* p) {
@@ -24,9 +42,12 @@ inline T fetch(const uint8_t* p) {
 }
 
 template <class D>
-inline D keep_mask(uint32_t keep) { return sizeof(D) == 4 ? static_cast<D>(keep) : ~D{0}; }
+inline D keep_mask(uint32_t keep) {
+  return sizeof(D) == 4 ? static_cast<D>(keep) : ~D{0};
+}
 
-// A signed load into a 16-bit register keeps 16 bits of the extension (aux = 0xffff): such registers are zero-extended in their row.
+// A signed load into a 16-bit register keeps 16 bits of the extension (aux = 0xffff): such registers are
+// zero-extended in their row.
 template <uint32_t kBytes, bool kSigned, class D>
 inline void load_element(Exec& x, const Pointers& p, uint32_t offset, uint32_t row, uint32_t keep) {
   using T = std::conditional_t<kSigned, typename Raw<kBytes>::s, typename Raw<kBytes>::u>;
@@ -60,7 +81,8 @@ Step load_quads(Exec& x, const MicroOp& op) {
     const uint32_t row = x.lists[op.list + k];
     if (row == kNoRow) continue;
     auto* d = reinterpret_cast<uint8_t*>(&x.dst(row));
-    for (uint32_t m = x.mask; m; m &= m - 1) std::memcpy(d + 16 * std::countr_zero(m), p.lane[std::countr_zero(m)] + 16 * k, 16);
+    for (uint32_t m = x.mask; m; m &= m - 1)
+      std::memcpy(d + 16 * std::countr_zero(m), p.lane[std::countr_zero(m)] + 16 * k, 16);
   }
   return Step::Continue;
 }
@@ -102,43 +124,60 @@ Step store_low_bytes(Exec& x, const MicroOp& op) {
 
 template <Space kSpace, uint32_t kBytes, bool kSigned>
 Handler load_width(bool wide) {
-  return wide ? &load_lanes<kSpace, kBytes, kSigned, uint64_t> : &load_lanes<kSpace, kBytes, kSigned, uint32_t>;
+  return wide ? &load_lanes<kSpace, kBytes, kSigned, uint64_t>
+              : &load_lanes<kSpace, kBytes, kSigned, uint32_t>;
 }
 template <Space kSpace>
 Handler load_space(uint32_t bytes, bool is_signed, bool wide) {
   switch (bytes) {
-    case 1: return is_signed ? load_width<kSpace, 1, true>(wide) : load_width<kSpace, 1, false>(wide);
-    case 2: return is_signed ? load_width<kSpace, 2, true>(wide) : load_width<kSpace, 2, false>(wide);
-    case 4: return is_signed && wide ? load_width<kSpace, 4, true>(wide) : load_width<kSpace, 4, false>(wide);
-    case 8: return load_width<kSpace, 8, false>(true);
-    case 16: return &load_quads<kSpace>;
-    default: return nullptr;
+    case 1:
+      return is_signed ? load_width<kSpace, 1, true>(wide) : load_width<kSpace, 1, false>(wide);
+    case 2:
+      return is_signed ? load_width<kSpace, 2, true>(wide) : load_width<kSpace, 2, false>(wide);
+    case 4:
+      return is_signed && wide ? load_width<kSpace, 4, true>(wide) : load_width<kSpace, 4, false>(wide);
+    case 8:
+      return load_width<kSpace, 8, false>(true);
+    case 16:
+      return &load_quads<kSpace>;
+    default:
+      return nullptr;
   }
 }
 template <Space kSpace>
 Handler store_space(uint32_t bytes, bool wide) {
   switch (bytes) {
-    case 1: return wide ? &store_low_bytes<kSpace, 1> : &store_lanes<kSpace, 1>;
-    case 2: return wide ? &store_low_bytes<kSpace, 2> : &store_lanes<kSpace, 2>;
-    case 4: return wide ? &store_low_bytes<kSpace, 4> : &store_lanes<kSpace, 4>;
-    case 8: return &store_lanes<kSpace, 8>;
-    case 16: return &store_lanes<kSpace, 16>;
-    default: return nullptr;
+    case 1:
+      return wide ? &store_low_bytes<kSpace, 1> : &store_lanes<kSpace, 1>;
+    case 2:
+      return wide ? &store_low_bytes<kSpace, 2> : &store_lanes<kSpace, 2>;
+    case 4:
+      return wide ? &store_low_bytes<kSpace, 4> : &store_lanes<kSpace, 4>;
+    case 8:
+      return &store_lanes<kSpace, 8>;
+    case 16:
+      return &store_lanes<kSpace, 16>;
+    default:
+      return nullptr;
   }
 }
 
-// cp.async: src0 shared address (imm), src1 global address, src2 source size or predicate.  Performed at once: the only observers are
-// wait_group and the mbarrier, which then have nothing to wait for.  aux: bytes; flags: kUniform = src2 is the "ignore source" predicate.
+// cp.async: src0 shared address (imm), src1 global address, src2 source size or predicate.  Performed at
+// once: the only observers are wait_group and the mbarrier, which then have nothing to wait for.  aux: bytes;
+// flags: kUniform = src2 is the "ignore source" predicate.
 Step copy_async(Exec& x, const MicroOp& op) {
   ++x.progress;
   const uint32_t bytes = op.aux;
   for (uint32_t m = x.mask; m; m &= m - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const uint64_t to = lane_address(x, op, static_cast<int>(lane));
-    const uint64_t from = lanes<uint64_t>(x.src(op.src[1]))[lane] + static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
+    const uint64_t from = lanes<uint64_t>(x.src(op.src[1]))[lane] +
+                          static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
     uint32_t take = bytes;
-    if (op.flags & kUniform) take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
-    else if (op.src[2] != kNoRow) take = std::min(bytes, x.src(op.src[2]).lane[lane]);
+    if (op.flags & kUniform)
+      take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
+    else if (op.src[2] != kNoRow)
+      take = std::min(bytes, x.src(op.src[2]).lane[lane]);
     uint8_t* d = pointer(x, Space::Shared, lane, to, bytes, true);
     if (take) std::memcpy(d, pointer(x, Space::Global, lane, from, take == bytes ? bytes : 1, false), take);
     std::memset(d + take, 0, bytes - take);
@@ -156,10 +195,13 @@ Step store_async(Exec& x, const MicroOp& op) {
     const uint32_t barrier = x.src(op.src[1]).lane[lane] + op.mode;
     const uint32_t bytes = op.aux * op.count;
     if (shared_rank(to) != shared_rank(barrier))
-      throw Fault(result::kInvalidValue, fmt::format("st.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
+      throw Fault(
+          result::kInvalidValue,
+          fmt::format("st.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
     uint8_t* d = pointer(x, Space::Shared, lane, to, bytes, true);
     for (uint32_t k = 0; k < op.count; ++k) {
-      const auto* s = reinterpret_cast<const uint8_t*>(&x.src(x.lists[op.list + k])) + lane * std::max<uint32_t>(4, op.aux);
+      const auto* s = reinterpret_cast<const uint8_t*>(&x.src(x.lists[op.list + k])) +
+                      lane * std::max<uint32_t>(4, op.aux);
       std::memcpy(d + k * op.aux, s, op.aux);
     }
     mbarrier_complete_tx(*x.cluster, barrier, bytes, "st.async");
@@ -174,7 +216,8 @@ Step store_zeroes(Exec& x, const MicroOp& op) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const auto to = static_cast<uint32_t>(lane_address(x, op, static_cast<int>(lane)));
     const uint64_t bytes = lanes<uint64_t>(x.src(op.src[1]))[lane];
-    if (bytes % 8 || to % 8) throw Fault(result::kMisalignedAddress, "st.bulk needs an address and a size that are multiples of 8");
+    if (bytes % 8 || to % 8)
+      throw Fault(result::kMisalignedAddress, "st.bulk needs an address and a size that are multiples of 8");
     std::memset(shared_pointer(*x.cluster, to, static_cast<uint32_t>(bytes), true), 0, bytes);
   }
   return Step::Continue;
@@ -189,22 +232,33 @@ namespace handlers {
 
 Handler load(Space space, uint32_t bytes, bool sign_extend, bool wide) {
   switch (space) {
-    case Space::Generic: return load_space<Space::Generic>(bytes, sign_extend, wide);
-    case Space::Global: return load_space<Space::Global>(bytes, sign_extend, wide);
-    case Space::Const: return load_space<Space::Const>(bytes, sign_extend, wide);
-    case Space::Shared: return load_space<Space::Shared>(bytes, sign_extend, wide);
-    case Space::Local: return load_space<Space::Local>(bytes, sign_extend, wide);
-    case Space::Param: return load_space<Space::Param>(bytes, sign_extend, wide);
+    case Space::Generic:
+      return load_space<Space::Generic>(bytes, sign_extend, wide);
+    case Space::Global:
+      return load_space<Space::Global>(bytes, sign_extend, wide);
+    case Space::Const:
+      return load_space<Space::Const>(bytes, sign_extend, wide);
+    case Space::Shared:
+      return load_space<Space::Shared>(bytes, sign_extend, wide);
+    case Space::Local:
+      return load_space<Space::Local>(bytes, sign_extend, wide);
+    case Space::Param:
+      return load_space<Space::Param>(bytes, sign_extend, wide);
   }
   return nullptr;
 }
 Handler store(Space space, uint32_t bytes, bool wide) {
   switch (space) {
-    case Space::Generic: return store_space<Space::Generic>(bytes, wide);
-    case Space::Global: return store_space<Space::Global>(bytes, wide);
-    case Space::Shared: return store_space<Space::Shared>(bytes, wide);
-    case Space::Local: return store_space<Space::Local>(bytes, wide);
-    default: return nullptr;
+    case Space::Generic:
+      return store_space<Space::Generic>(bytes, wide);
+    case Space::Global:
+      return store_space<Space::Global>(bytes, wide);
+    case Space::Shared:
+      return store_space<Space::Shared>(bytes, wide);
+    case Space::Local:
+      return store_space<Space::Local>(bytes, wide);
+    default:
+      return nullptr;
   }
 }
 Handler prefetch() { return &prefetch_lanes; }

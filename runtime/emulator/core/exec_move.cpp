@@ -9,7 +9,9 @@ namespace {
 
 using ptx::SpecialRegister;
 
-struct alignas(16) Quad { uint64_t low, high; };
+struct alignas(16) Quad {
+  uint64_t low, high;
+};
 
 template <class T>
 Step broadcast_value(Exec& x, const MicroOp& op) {
@@ -38,49 +40,91 @@ uint64_t uniform_special(const Exec& x, SpecialRegister id) {
   const Cta& c = *x.cta;
   using S = SpecialRegister;
   switch (id) {
-    case S::NtidX: return g.block.x;
-    case S::NtidY: return g.block.y;
-    case S::NtidZ: return g.block.z;
-    case S::CtaidX: return c.id.x;
-    case S::CtaidY: return c.id.y;
-    case S::CtaidZ: return c.id.z;
-    case S::NctaidX: return g.size.x;
-    case S::NctaidY: return g.size.y;
-    case S::NctaidZ: return g.size.z;
-    case S::ClusteridX: return x.cluster->id.x;
-    case S::ClusteridY: return x.cluster->id.y;
-    case S::ClusteridZ: return x.cluster->id.z;
-    case S::NclusteridX: return g.size.x / g.cluster.x;
-    case S::NclusteridY: return g.size.y / g.cluster.y;
-    case S::NclusteridZ: return g.size.z / g.cluster.z;
-    case S::ClusterCtaidX: return c.id.x % g.cluster.x;
-    case S::ClusterCtaidY: return c.id.y % g.cluster.y;
-    case S::ClusterCtaidZ: return c.id.z % g.cluster.z;
-    case S::ClusterNctaidX: return g.cluster.x;
-    case S::ClusterNctaidY: return g.cluster.y;
-    case S::ClusterNctaidZ: return g.cluster.z;
-    case S::ClusterCtarank: return c.rank;
-    case S::ClusterNctarank: return g.cluster.x * g.cluster.y * g.cluster.z;
-    case S::IsExplicitCluster: return g.explicit_cluster;
-    case S::Warpid: return x.warp->index;
-    case S::Nwarpid: return c.warps.size();
-    case S::Smid: return c.index % static_cast<uint32_t>(g.device->sm_count);
-    case S::Nsmid: return static_cast<uint64_t>(g.device->sm_count);
-    case S::Gridid: return 1;
+    case S::NtidX:
+      return g.block.x;
+    case S::NtidY:
+      return g.block.y;
+    case S::NtidZ:
+      return g.block.z;
+    case S::CtaidX:
+      return c.id.x;
+    case S::CtaidY:
+      return c.id.y;
+    case S::CtaidZ:
+      return c.id.z;
+    case S::NctaidX:
+      return g.size.x;
+    case S::NctaidY:
+      return g.size.y;
+    case S::NctaidZ:
+      return g.size.z;
+    case S::ClusteridX:
+      return x.cluster->id.x;
+    case S::ClusteridY:
+      return x.cluster->id.y;
+    case S::ClusteridZ:
+      return x.cluster->id.z;
+    case S::NclusteridX:
+      return g.size.x / g.cluster.x;
+    case S::NclusteridY:
+      return g.size.y / g.cluster.y;
+    case S::NclusteridZ:
+      return g.size.z / g.cluster.z;
+    case S::ClusterCtaidX:
+      return c.id.x % g.cluster.x;
+    case S::ClusterCtaidY:
+      return c.id.y % g.cluster.y;
+    case S::ClusterCtaidZ:
+      return c.id.z % g.cluster.z;
+    case S::ClusterNctaidX:
+      return g.cluster.x;
+    case S::ClusterNctaidY:
+      return g.cluster.y;
+    case S::ClusterNctaidZ:
+      return g.cluster.z;
+    case S::ClusterCtarank:
+      return c.rank;
+    case S::ClusterNctarank:
+      return g.cluster.x * g.cluster.y * g.cluster.z;
+    case S::IsExplicitCluster:
+      return g.explicit_cluster;
+    case S::Warpid:
+      return x.warp->index;
+    case S::Nwarpid:
+      return c.warps.size();
+    case S::Smid:
+      return c.index % static_cast<uint32_t>(g.device->sm_count);
+    case S::Nsmid:
+      return static_cast<uint64_t>(g.device->sm_count);
+    case S::Gridid:
+      return 1;
     // Time is counted in warp instructions: monotonic, deterministic, and no claim about a device.
-    case S::Clock: return static_cast<uint32_t>(g.clock);
-    case S::ClockHi: return g.clock >> 32;
-    case S::Clock64: return g.clock;
-    case S::Globaltimer: return g.clock;
-    case S::GlobaltimerLo: return static_cast<uint32_t>(g.clock);
-    case S::GlobaltimerHi: return g.clock >> 32;
-    case S::DynamicSmemSize: return g.dynamic_shared;
-    case S::TotalSmemSize: return c.shared_size - x.program->shared_reserved;
-    case S::AggrSmemSize: return c.shared_size;
-    case S::ReservedSmemBegin: return 0;
-    case S::ReservedSmemEnd: return x.program->shared_reserved;
-    case S::ReservedSmemCap: return x.program->shared_reserved;
-    default: return 0;
+    case S::Clock:
+      return static_cast<uint32_t>(g.clock);
+    case S::ClockHi:
+      return g.clock >> 32;
+    case S::Clock64:
+      return g.clock;
+    case S::Globaltimer:
+      return g.clock;
+    case S::GlobaltimerLo:
+      return static_cast<uint32_t>(g.clock);
+    case S::GlobaltimerHi:
+      return g.clock >> 32;
+    case S::DynamicSmemSize:
+      return g.dynamic_shared;
+    case S::TotalSmemSize:
+      return c.shared_size - x.program->shared_reserved;
+    case S::AggrSmemSize:
+      return c.shared_size;
+    case S::ReservedSmemBegin:
+      return 0;
+    case S::ReservedSmemEnd:
+      return x.program->shared_reserved;
+    case S::ReservedSmemCap:
+      return x.program->shared_reserved;
+    default:
+      return 0;
   }
 }
 
@@ -97,16 +141,26 @@ Step special(Exec& x, const MicroOp& op) {
   const uint32_t first = x.warp->index * kLanes;
   using S = SpecialRegister;
   switch (id) {
-    case S::TidX: return fill([&](uint32_t i) { return (first + i) % block.x; });
-    case S::TidY: return fill([&](uint32_t i) { return (first + i) / block.x % block.y; });
-    case S::TidZ: return fill([&](uint32_t i) { return (first + i) / block.x / block.y; });
-    case S::Laneid: return fill([](uint32_t i) { return i; });
-    case S::LanemaskEq: return fill([](uint32_t i) { return 1u << i; });
-    case S::LanemaskLt: return fill([](uint32_t i) { return (1u << i) - 1; });
-    case S::LanemaskLe: return fill([](uint32_t i) { return (2u << i) - 1; });
-    case S::LanemaskGt: return fill([](uint32_t i) { return ~((2u << i) - 1); });
-    case S::LanemaskGe: return fill([](uint32_t i) { return ~((1u << i) - 1); });
-    default: break;
+    case S::TidX:
+      return fill([&](uint32_t i) { return (first + i) % block.x; });
+    case S::TidY:
+      return fill([&](uint32_t i) { return (first + i) / block.x % block.y; });
+    case S::TidZ:
+      return fill([&](uint32_t i) { return (first + i) / block.x / block.y; });
+    case S::Laneid:
+      return fill([](uint32_t i) { return i; });
+    case S::LanemaskEq:
+      return fill([](uint32_t i) { return 1u << i; });
+    case S::LanemaskLt:
+      return fill([](uint32_t i) { return (1u << i) - 1; });
+    case S::LanemaskLe:
+      return fill([](uint32_t i) { return (2u << i) - 1; });
+    case S::LanemaskGt:
+      return fill([](uint32_t i) { return ~((2u << i) - 1); });
+    case S::LanemaskGe:
+      return fill([](uint32_t i) { return ~((1u << i) - 1); });
+    default:
+      break;
   }
   const uint64_t value = uniform_special(x, id);
   return fill([=](uint32_t) { return value; });
@@ -148,23 +202,28 @@ Step pack_2x32(Exec& x, const MicroOp& op) {
 Step pack_2x16(Exec& x, const MicroOp& op) {
   const auto* low = lanes<uint32_t>(x.src(x.lists[op.list]));
   const auto* high = lanes<uint32_t>(x.src(x.lists[op.list + 1]));
-  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int i) { return (low[i] & 0xffff) | high[i] << 16; });
+  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)),
+                      [=](int i) { return (low[i] & 0xffff) | high[i] << 16; });
   return Step::Continue;
 }
 Step unpack_2x32(Exec& x, const MicroOp& op) {
   const auto* a = lanes<uint64_t>(x.src(op.src[0]));
   const uint32_t low = x.lists[op.list], high = x.lists[op.list + 1];
   if (low != kNoRow)
-    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(low)), [=](int i) { return static_cast<uint32_t>(a[i]); });
+    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(low)),
+                        [=](int i) { return static_cast<uint32_t>(a[i]); });
   if (high != kNoRow)
-    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(high)), [=](int i) { return static_cast<uint32_t>(a[i] >> 32); });
+    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(high)),
+                        [=](int i) { return static_cast<uint32_t>(a[i] >> 32); });
   return Step::Continue;
 }
 Step unpack_2x16(Exec& x, const MicroOp& op) {
   const auto* a = lanes<uint32_t>(x.src(op.src[0]));
   const uint32_t low = x.lists[op.list], high = x.lists[op.list + 1];
-  if (low != kNoRow) for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(low)), [=](int i) { return a[i] & 0xffff; });
-  if (high != kNoRow) for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(high)), [=](int i) { return a[i] >> 16; });
+  if (low != kNoRow)
+    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(low)), [=](int i) { return a[i] & 0xffff; });
+  if (high != kNoRow)
+    for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(high)), [=](int i) { return a[i] >> 16; });
   return Step::Continue;
 }
 
@@ -177,7 +236,8 @@ Step pack_bytes(Exec& x, const MicroOp& op) {
     if (!(x.mask >> i & 1)) continue;
     uint8_t value[16] = {};
     for (uint32_t k = 0; k < op.count; ++k)
-      std::memcpy(value + k * kPart, reinterpret_cast<const uint8_t*>(&x.src(x.lists[op.list + k])) + i * stride, kPart);
+      std::memcpy(value + k * kPart,
+                  reinterpret_cast<const uint8_t*>(&x.src(x.lists[op.list + k])) + i * stride, kPart);
     std::memcpy(d + i * whole, value, whole);
   }
   return Step::Continue;
@@ -217,7 +277,9 @@ Step select_sign(Exec& x, const MicroOp& op) {
   const auto* c = lanes<uint32_t>(x.src(op.src[2]));
   for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)), [=](int i) {
     // c >= 0; a float also when it is -0, and not when it is NaN
-    const bool first = kFloat ? ((c[i] & 0x7fffffff) <= 0x7f800000 && (!(c[i] >> 31) || (c[i] & 0x7fffffff) == 0)) : !(c[i] >> 31);
+    const bool first =
+        kFloat ? ((c[i] & 0x7fffffff) <= 0x7f800000 && (!(c[i] >> 31) || (c[i] & 0x7fffffff) == 0))
+               : !(c[i] >> 31);
     return first ? a[i] : b[i];
   });
   return Step::Continue;
@@ -237,12 +299,12 @@ uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
 }
 uint32_t mode_selector(uint32_t mode, uint32_t c) {
   static constexpr uint16_t kTable[6][4] = {
-      {0x3210, 0x4321, 0x5432, 0x6543},   // f4e
-      {0x5670, 0x6701, 0x7012, 0x0123},   // b4e
-      {0x0000, 0x1111, 0x2222, 0x3333},   // rc8
-      {0x3210, 0x3211, 0x3222, 0x3333},   // ecl
-      {0x0000, 0x1110, 0x2210, 0x3210},   // ecr
-      {0x1010, 0x3232, 0x1010, 0x3232},   // rc16
+      {0x3210, 0x4321, 0x5432, 0x6543},  // f4e
+      {0x5670, 0x6701, 0x7012, 0x0123},  // b4e
+      {0x0000, 0x1111, 0x2222, 0x3333},  // rc8
+      {0x3210, 0x3211, 0x3222, 0x3333},  // ecl
+      {0x0000, 0x1110, 0x2210, 0x3210},  // ecr
+      {0x1010, 0x3232, 0x1010, 0x3232},  // rc16
   };
   return kTable[mode][c & 3];
 }
@@ -250,7 +312,8 @@ Step prmt_default(Exec& x, const MicroOp& op) {
   const auto* a = lanes<uint32_t>(x.src(op.src[0]));
   const auto* b = lanes<uint32_t>(x.src(op.src[1]));
   const auto* c = lanes<uint32_t>(x.src(op.src[2]));
-  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int i) { return permute(a[i], b[i], c[i]); });
+  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)),
+                      [=](int i) { return permute(a[i], b[i], c[i]); });
   return Step::Continue;
 }
 Step prmt_mode(Exec& x, const MicroOp& op) {
@@ -266,7 +329,8 @@ Step prmt_mode(Exec& x, const MicroOp& op) {
 Step add_window(Exec& x, const MicroOp& op) {
   const auto* a = lanes<uint64_t>(x.src(op.src[0]));
   const uint64_t window = static_cast<uint64_t>(op.imm);
-  for_lanes<uint64_t>(x.mask, lanes<uint64_t>(x.dst(op.dst)), [=](int i) { return (a[i] & 0xffffffffu) + window; });
+  for_lanes<uint64_t>(x.mask, lanes<uint64_t>(x.dst(op.dst)),
+                      [=](int i) { return (a[i] & 0xffffffffu) + window; });
   return Step::Continue;
 }
 Step drop_window(Exec& x, const MicroOp& op) {
@@ -282,11 +346,16 @@ Step in_space(Exec& x, const MicroOp& op) {
   const auto test = [=](uint64_t v) {
     const uint64_t window = v & ~uint64_t{0xffffffff};
     switch (op.aux) {
-      case kInShared: return window == kSharedWindow;
-      case kInOwnShared: return window == kSharedWindow && shared_rank(static_cast<uint32_t>(v)) == rank;
-      case kInLocal: return window == kLocalWindow;
-      case kInParam: return window == kParamWindow;
-      default: return window != kSharedWindow && window != kLocalWindow && window != kParamWindow;
+      case kInShared:
+        return window == kSharedWindow;
+      case kInOwnShared:
+        return window == kSharedWindow && shared_rank(static_cast<uint32_t>(v)) == rank;
+      case kInLocal:
+        return window == kLocalWindow;
+      case kInParam:
+        return window == kParamWindow;
+      default:
+        return window != kSharedWindow && window != kLocalWindow && window != kParamWindow;
     }
   };
   uint32_t result = 0;
@@ -309,29 +378,41 @@ Handler shared_address(bool wide, bool generic, bool dynamic) {
   return dynamic ? &shared_symbol<uint64_t, false, true> : &shared_symbol<uint64_t, false, false>;
 }
 
-Handler move(uint32_t bits) { return bits == 128 ? &move_quad : bits == 64 ? &move_value<uint64_t> : &move_value<uint32_t>; }
+Handler move(uint32_t bits) {
+  return bits == 128 ? &move_quad : bits == 64 ? &move_value<uint64_t> : &move_value<uint32_t>;
+}
 Handler move_predicate() { return &move_pred; }
 
 Handler pack(uint32_t part_bits, uint32_t count) {
   if (count == 2 && part_bits == 32) return &pack_2x32;
   if (count == 2 && part_bits == 16) return &pack_2x16;
   switch (part_bits) {
-    case 8: return &pack_bytes<1>;
-    case 16: return &pack_bytes<2>;
-    case 32: return &pack_bytes<4>;
-    case 64: return &pack_bytes<8>;
-    default: return nullptr;
+    case 8:
+      return &pack_bytes<1>;
+    case 16:
+      return &pack_bytes<2>;
+    case 32:
+      return &pack_bytes<4>;
+    case 64:
+      return &pack_bytes<8>;
+    default:
+      return nullptr;
   }
 }
 Handler unpack(uint32_t part_bits, uint32_t count) {
   if (count == 2 && part_bits == 32) return &unpack_2x32;
   if (count == 2 && part_bits == 16) return &unpack_2x16;
   switch (part_bits) {
-    case 8: return &unpack_bytes<1>;
-    case 16: return &unpack_bytes<2>;
-    case 32: return &unpack_bytes<4>;
-    case 64: return &unpack_bytes<8>;
-    default: return nullptr;
+    case 8:
+      return &unpack_bytes<1>;
+    case 16:
+      return &unpack_bytes<2>;
+    case 32:
+      return &unpack_bytes<4>;
+    case 64:
+      return &unpack_bytes<8>;
+    default:
+      return nullptr;
   }
 }
 
@@ -344,7 +425,8 @@ Handler select_by_sign(uint32_t bits, bool compare_float) {
 Handler prmt(bool mode) { return mode ? &prmt_mode : &prmt_default; }
 
 Handler cvta(Space space, bool to) {
-  if (space == Space::Global || space == Space::Const) return &move_value<uint64_t>;   // global addresses are generic addresses
+  if (space == Space::Global || space == Space::Const)
+    return &move_value<uint64_t>;  // global addresses are generic addresses
   return to ? &drop_window : &add_window;
 }
 

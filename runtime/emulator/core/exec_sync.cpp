@@ -15,7 +15,8 @@ uint32_t uniform(const Exec& x, uint32_t source, const char* what) {
   const uint32_t* v = x.src(source).lane;
   const uint32_t value = v[x.first_lane()];
   for (uint32_t m = x.mask; m; m &= m - 1)
-    if (v[std::countr_zero(m)] != value) throw Fault(result::kLaunchFailed, fmt::format("{} differs between lanes of a warp", what));
+    if (v[std::countr_zero(m)] != value)
+      throw Fault(result::kLaunchFailed, fmt::format("{} differs between lanes of a warp", what));
   return value;
 }
 
@@ -50,7 +51,9 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
   constexpr bool kWaits = kOp != BarrierOp::Arrive;
   const uint32_t id = uniform(x, op.src[0], "the barrier number");
   Cta& cta = *x.cta;
-  if (id > 15) throw Fault(result::kLaunchFailed, fmt::format("barrier {} does not exist: a CTA has barriers 0 to 15", id));
+  if (id > 15)
+    throw Fault(result::kLaunchFailed,
+                fmt::format("barrier {} does not exist: a CTA has barriers 0 to 15", id));
   NamedBarrier& b = cta.barriers[id];
   Fragment& f = x.current();
   const auto done = [&] {
@@ -67,9 +70,12 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
 
   if (op.flags & kAligned) require_whole_warp(x);
   const uint32_t count = op.src[1] == kNoRow ? 0 : uniform(x, op.src[1], "the thread count of a barrier");
-  if (count % kLanes) throw Fault(result::kLaunchFailed, fmt::format("barrier {}: the thread count {} is no multiple of 32", id, count));
+  if (count % kLanes)
+    throw Fault(result::kLaunchFailed,
+                fmt::format("barrier {}: the thread count {} is no multiple of 32", id, count));
   if (count > (cta.threads + 31) / 32 * 32)
-    throw Fault(result::kLaunchFailed, fmt::format("barrier {} waits for {} threads, the CTA has {}", id, count, cta.threads));
+    throw Fault(result::kLaunchFailed,
+                fmt::format("barrier {} waits for {} threads, the CTA has {}", id, count, cta.threads));
   if (!b.open) {
     b.open = true;
     b.expected = count;
@@ -78,16 +84,22 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
     b.lanes.assign(cta.warps.size(), 0);
     b.arrivals.clear();
   } else if (b.expected != count) {
-    throw Fault(result::kLaunchFailed, fmt::format("barrier {} is used with {} threads while it is open for {} (0 = all)", id, count, b.expected));
+    throw Fault(result::kLaunchFailed,
+                fmt::format("barrier {} is used with {} threads while it is open for {} (0 = all)", id, count,
+                            b.expected));
   }
   uint32_t& arrived = b.lanes[x.warp->index];
   if (arrived & x.mask)
-    throw Fault(result::kLaunchFailed, fmt::format("barrier {}: warp {} arrives twice before the barrier completes ({} of {} threads arrived)",
-                                                   id, x.warp->index, b.arrived, b.expected));
+    throw Fault(
+        result::kLaunchFailed,
+        fmt::format(
+            "barrier {}: warp {} arrives twice before the barrier completes ({} of {} threads arrived)", id,
+            x.warp->index, b.arrived, b.expected));
   arrived |= x.mask;
   if (!(x.warp->alive & ~arrived)) b.arrived += kLanes;
   if (b.expected && b.arrived > b.expected)
-    throw Fault(result::kLaunchFailed, fmt::format("barrier {}: more threads arrive than the {} it waits for", id, b.expected));
+    throw Fault(result::kLaunchFailed,
+                fmt::format("barrier {}: more threads arrive than the {} it waits for", id, b.expected));
   if (kOp >= BarrierOp::RedPopc) {
     const uint32_t votes = x.pred(op.src[2]) & x.mask;
     b.popc += static_cast<uint32_t>(std::popcount(votes));
@@ -127,7 +139,8 @@ Step arrive_cluster(Exec& x, const MicroOp& op) {
   if (op.flags & kAligned) require_whole_warp(x);
   Warp& w = *x.warp;
   if (w.cluster_arrived & x.mask)
-    throw Fault(result::kLaunchFailed, "barrier.cluster.arrive twice without a barrier.cluster.wait in between");
+    throw Fault(result::kLaunchFailed,
+                "barrier.cluster.arrive twice without a barrier.cluster.wait in between");
   w.cluster_arrived |= x.mask;
   w.cluster_generation = x.cluster->cluster_barrier_generation;
   w.cluster_pending |= x.mask;
@@ -141,25 +154,30 @@ Step wait_cluster(Exec& x, const MicroOp& op) {
   Fragment& f = x.current();
   if (f.wait.kind != Wait::Kind::ClusterBarrier) {
     if (op.flags & kAligned) require_whole_warp(x);
-    if (x.mask & ~w.cluster_pending) throw Fault(result::kLaunchFailed, "barrier.cluster.wait without a barrier.cluster.arrive before it");
+    if (x.mask & ~w.cluster_pending)
+      throw Fault(result::kLaunchFailed, "barrier.cluster.wait without a barrier.cluster.arrive before it");
   }
-  if (x.cluster->cluster_barrier_generation == w.cluster_generation) return x.block(Wait::Kind::ClusterBarrier);
+  if (x.cluster->cluster_barrier_generation == w.cluster_generation)
+    return x.block(Wait::Kind::ClusterBarrier);
   w.cluster_pending &= ~x.mask;
   f.wait.kind = Wait::Kind::None;
   return Step::Sync;
 }
 
-// setmaxnreg: the CTA owns a pool of what its warps gave back (emulator rule: registers at launch times threads).
+// setmaxnreg: the CTA owns a pool of what its warps gave back (emulator rule: registers at launch times
+// threads).
 template <bool kIncrease>
 Step max_registers(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   Warp& w = *x.warp;
   Fragment& f = x.current();
   const auto wanted = static_cast<uint32_t>(op.imm);
-  if (x.kernel->info.registers == 0) return Step::Continue;   // ptxas drops it when the register count at entry is unknown
+  if (x.kernel->info.registers == 0)
+    return Step::Continue;  // ptxas drops it when the register count at entry is unknown
   const uint32_t have = w.registers_per_thread;
   if (kIncrease ? wanted < have : wanted > have)
-    throw Fault(result::kLaunchFailed, fmt::format("setmaxnreg.{} to {} from {} registers per thread", kIncrease ? "inc" : "dec", wanted, have));
+    throw Fault(result::kLaunchFailed, fmt::format("setmaxnreg.{} to {} from {} registers per thread",
+                                                   kIncrease ? "inc" : "dec", wanted, have));
   if (kIncrease) {
     const uint32_t need = (wanted - have) * kLanes;
     if (x.cta->register_pool < need) return x.block(Wait::Kind::Registers, wanted, have);
@@ -174,25 +192,29 @@ Step max_registers(Exec& x, const MicroOp& op) {
   return Step::Sync;
 }
 
-// Memory is sequentially consistent here, so fences order nothing further; the hazard checks will give them meaning.
+// Memory is sequentially consistent here, so fences order nothing further; the hazard checks will give them
+// meaning.
 Step fence_lanes(Exec&, const MicroOp&) { return Step::Continue; }
 
 template <class T>
-Step map_address(Exec& x, const MicroOp& op) {   // src0 address, src1 rank
+Step map_address(Exec& x, const MicroOp& op) {  // src0 address, src1 rank
   const auto* a = lanes<T>(x.src(op.src[0]));
   const uint32_t* rank = x.src(op.src[1]).lane;
   const size_t ctas = x.cluster->ctas.size();
   for (uint32_t m = x.mask; m; m &= m - 1)
     if (rank[std::countr_zero(m)] >= ctas)
-      throw Fault(result::kLaunchFailed, fmt::format("mapa to CTA {} of a cluster of {}", rank[std::countr_zero(m)], ctas));
-  for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)),
-               [=](int i) { return (a[i] & ~static_cast<T>(0xff000000u)) | static_cast<T>(rank[i] << kRankShift); });
+      throw Fault(result::kLaunchFailed,
+                  fmt::format("mapa to CTA {} of a cluster of {}", rank[std::countr_zero(m)], ctas));
+  for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)), [=](int i) {
+    return (a[i] & ~static_cast<T>(0xff000000u)) | static_cast<T>(rank[i] << kRankShift);
+  });
   return Step::Continue;
 }
 template <class T>
 Step rank_of(Exec& x, const MicroOp& op) {
   const auto* a = lanes<T>(x.src(op.src[0]));
-  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int i) { return shared_rank(static_cast<uint32_t>(a[i])); });
+  for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)),
+                      [=](int i) { return shared_rank(static_cast<uint32_t>(a[i])); });
   return Step::Continue;
 }
 
@@ -208,10 +230,15 @@ void require_whole_warp(Exec& x) {
     elsewhere += fmt::format("\n    lanes {:#010x} are at {}", f.mask, x.program->where(f.pc));
   }
   for (const ConvergenceToken& t : x.warp->tokens)
-    if (t.used && t.arrived) elsewhere += fmt::format("\n    lanes {:#010x} wait to reconverge at {}", t.arrived, x.program->where(t.pc));
-  if (x.active & ~x.mask) elsewhere += fmt::format("\n    lanes {:#010x} are switched off by the instruction's predicate", x.active & ~x.mask);
+    if (t.used && t.arrived)
+      elsewhere +=
+          fmt::format("\n    lanes {:#010x} wait to reconverge at {}", t.arrived, x.program->where(t.pc));
+  if (x.active & ~x.mask)
+    elsewhere += fmt::format("\n    lanes {:#010x} are switched off by the instruction's predicate",
+                             x.active & ~x.mask);
   throw Fault(result::kLaunchFailed,
-              fmt::format(".aligned instruction executed by part of a warp: lanes {:#010x} of {:#010x}{}", x.mask, alive, elsewhere));
+              fmt::format(".aligned instruction executed by part of a warp: lanes {:#010x} of {:#010x}{}",
+                          x.mask, alive, elsewhere));
 }
 
 void barriers_after_exit(Cta& cta) {
@@ -227,11 +254,16 @@ namespace handlers {
 
 Handler barrier(BarrierOp op) {
   switch (op) {
-    case BarrierOp::Sync: return &cta_barrier<BarrierOp::Sync>;
-    case BarrierOp::Arrive: return &cta_barrier<BarrierOp::Arrive>;
-    case BarrierOp::RedPopc: return &cta_barrier<BarrierOp::RedPopc>;
-    case BarrierOp::RedAnd: return &cta_barrier<BarrierOp::RedAnd>;
-    case BarrierOp::RedOr: return &cta_barrier<BarrierOp::RedOr>;
+    case BarrierOp::Sync:
+      return &cta_barrier<BarrierOp::Sync>;
+    case BarrierOp::Arrive:
+      return &cta_barrier<BarrierOp::Arrive>;
+    case BarrierOp::RedPopc:
+      return &cta_barrier<BarrierOp::RedPopc>;
+    case BarrierOp::RedAnd:
+      return &cta_barrier<BarrierOp::RedAnd>;
+    case BarrierOp::RedOr:
+      return &cta_barrier<BarrierOp::RedOr>;
   }
   return nullptr;
 }

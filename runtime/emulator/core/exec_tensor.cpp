@@ -1,5 +1,5 @@
-// tcgen05: operands are decoded here, the work is done by engines/.  Allocation, loads, stores and waits belong to whole warps; mma, cp and
-// commit to single threads.
+// tcgen05: operands are decoded here, the work is done by engines/.  Allocation, loads, stores and waits
+// belong to whole warps; mma, cp and commit to single threads.
 #include <fmt/format.h>
 
 #include "core/aligned.hpp"
@@ -16,7 +16,8 @@ uint32_t same_in_all(const Exec& x, uint32_t source, const char* what) {
   const uint32_t* v = x.src(source).lane;
   const uint32_t value = v[x.first_lane()];
   for (uint32_t m = x.mask; m; m &= m - 1)
-    if (v[std::countr_zero(m)] != value) throw Fault(result::kLaunchFailed, fmt::format("{} differs between the lanes of a warp", what));
+    if (v[std::countr_zero(m)] != value)
+      throw Fault(result::kLaunchFailed, fmt::format("{} differs between the lanes of a warp", what));
   return value;
 }
 
@@ -31,14 +32,16 @@ Step allocate(Exec& x, const MicroOp& op) {
   x.leave();
   const uint32_t columns = same_in_all(x, op.src[1], "the number of tensor-memory columns");
   const uint64_t to = lane_address(x, op, static_cast<int>(x.first_lane()));
-  if (!tcgen05_alloc(*x.warp, to_shared_address(x, to, op.flags & kGenericAddress), columns, 1)) return x.block(Wait::Kind::TmemAlloc, columns);
+  if (!tcgen05_alloc(*x.warp, to_shared_address(x, to, op.flags & kGenericAddress), columns, 1))
+    return x.block(Wait::Kind::TmemAlloc, columns);
   return unblocked(x);
 }
 
 Step deallocate(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   x.leave();
-  const uint32_t address = same_in_all(x, op.src[0], "the tensor-memory address"), columns = same_in_all(x, op.src[1], "the number of columns");
+  const uint32_t address = same_in_all(x, op.src[0], "the tensor-memory address"),
+                 columns = same_in_all(x, op.src[1], "the number of columns");
   if (!tcgen05_dealloc(*x.warp, address, columns, 1)) return x.block(Wait::Kind::TmemAlloc, columns);
   return unblocked(x);
 }
@@ -53,26 +56,28 @@ Step relinquish(Exec& x, const MicroOp&) {
 Step load_tmem(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   x.leave();
-  const uint32_t address = same_in_all(x, op.src[0], "the tensor-memory address") + static_cast<uint32_t>(op.imm);
+  const uint32_t address =
+      same_in_all(x, op.src[0], "the tensor-memory address") + static_cast<uint32_t>(op.imm);
   Row* rows[128];
-  static thread_local Row sink;   // outlives the instruction: a late load may still write it
+  static thread_local Row sink;  // outlives the instruction: a late load may still write it
   for (uint32_t k = 0; k < op.count; ++k) {
     const uint32_t row = x.lists[op.list + k];
     rows[k] = row == kNoRow ? &sink : &x.dst(row);
   }
-  tcgen05_ld(*x.warp, static_cast<TmemShape>(op.aux & 15), static_cast<int>(op.aux >> 8 & 255), op.aux & 16, address,
-             static_cast<int32_t>(op.mode), std::span<Row* const>(rows, op.count));
+  tcgen05_ld(*x.warp, static_cast<TmemShape>(op.aux & 15), static_cast<int>(op.aux >> 8 & 255), op.aux & 16,
+             address, static_cast<int32_t>(op.mode), std::span<Row* const>(rows, op.count));
   return Step::Sync;
 }
 
 Step store_tmem(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   x.leave();
-  const uint32_t address = same_in_all(x, op.src[0], "the tensor-memory address") + static_cast<uint32_t>(op.imm);
+  const uint32_t address =
+      same_in_all(x, op.src[0], "the tensor-memory address") + static_cast<uint32_t>(op.imm);
   const Row* rows[128];
   for (uint32_t k = 0; k < op.count; ++k) rows[k] = &x.src(x.lists[op.list + k]);
-  tcgen05_st(*x.warp, static_cast<TmemShape>(op.aux & 15), static_cast<int>(op.aux >> 8 & 255), op.aux & 16, address,
-             static_cast<int32_t>(op.mode), std::span<const Row* const>(rows, op.count));
+  tcgen05_st(*x.warp, static_cast<TmemShape>(op.aux & 15), static_cast<int>(op.aux >> 8 & 255), op.aux & 16,
+             address, static_cast<int32_t>(op.mode), std::span<const Row* const>(rows, op.count));
   return Step::Sync;
 }
 
@@ -101,14 +106,16 @@ Step each_lane(Exec& x, F f) {
 
 Step copy(Exec& x, const MicroOp& op) {
   return each_lane(x, [&](uint32_t lane) {
-    tcgen05_cp(*x.warp, static_cast<int>(lane), static_cast<TmemCopyShape>(op.aux), x.src(op.src[0]).lane[lane] + static_cast<uint32_t>(op.imm),
+    tcgen05_cp(*x.warp, static_cast<int>(lane), static_cast<TmemCopyShape>(op.aux),
+               x.src(op.src[0]).lane[lane] + static_cast<uint32_t>(op.imm),
                lanes<uint64_t>(x.src(op.src[1]))[lane], 1);
   });
 }
 
 Step commit(Exec& x, const MicroOp& op) {
   return each_lane(x, [&](uint32_t lane) {
-    const uint32_t barrier = to_shared_address(x, lane_address(x, op, static_cast<int>(lane)), op.flags & kGenericAddress);
+    const uint32_t barrier =
+        to_shared_address(x, lane_address(x, op, static_cast<int>(lane)), op.flags & kGenericAddress);
     std::optional<uint16_t> multicast;
     if (op.src[1] != kNoRow) multicast = static_cast<uint16_t>(x.src(op.src[1]).lane[lane]);
     tcgen05_commit(*x.warp, static_cast<int>(lane), barrier, multicast, 1);
@@ -126,8 +133,10 @@ Step multiply(Exec& x, const MicroOp& op) {
     mma.kind = static_cast<MmaKind>(op.aux & 15);
     mma.a_in_tmem = op.aux & 16;
     mma.d = word(0) + offset[0];
-    if (mma.a_in_tmem) mma.a_tmem = word(1) + offset[1];
-    else mma.a_descriptor = wide(1);
+    if (mma.a_in_tmem)
+      mma.a_tmem = word(1) + offset[1];
+    else
+      mma.a_descriptor = wide(1);
     mma.b_descriptor = wide(2);
     mma.instruction = word(3);
     uint32_t next = 4;

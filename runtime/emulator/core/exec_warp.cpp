@@ -17,18 +17,21 @@ uint32_t executing(const Exec& x, const Fragment& f) {
   return f.mask & (x.predicates[op.guard] ^ op.guard_xor);
 }
 
-// Runs `body` once all live lanes of the member mask execute the instruction.  Diverged fragments wait for each other; the last one to come
-// executes for all.  same_pc: the instruction must be the same one (bar.warp.sync may be reached at different places).
+// Runs `body` once all live lanes of the member mask execute the instruction.  Diverged fragments wait for
+// each other; the last one to come executes for all.  same_pc: the instruction must be the same one
+// (bar.warp.sync may be reached at different places).
 template <class Body>
 Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
   const uint32_t members = x.src(members_register).lane[x.first_lane()];
   for (uint32_t m = x.mask; m; m &= m - 1)
     if (x.src(members_register).lane[std::countr_zero(m)] != members)
-      throw Fault(result::kLaunchFailed, fmt::format("lanes of one warp give different member masks ({:#x} and {:#x})", members,
-                                                     x.src(members_register).lane[std::countr_zero(m)]));
+      throw Fault(result::kLaunchFailed,
+                  fmt::format("lanes of one warp give different member masks ({:#x} and {:#x})", members,
+                              x.src(members_register).lane[std::countr_zero(m)]));
   if (x.mask & ~members)
-    throw Fault(result::kLaunchFailed, fmt::format("lanes {:#x} execute a collective whose member mask {:#x} does not name them",
-                                                   x.mask & ~members, members));
+    throw Fault(result::kLaunchFailed,
+                fmt::format("lanes {:#x} execute a collective whose member mask {:#x} does not name them",
+                            x.mask & ~members, members));
   Warp& warp = *x.warp;
   Fragment& self = x.current();
   const uint32_t needed = members & warp.alive;
@@ -41,7 +44,8 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
   std::vector<uint32_t> others;
   for (uint32_t k = 0; k < warp.fragments.size(); ++k) {
     const Fragment& f = warp.fragments[k];
-    if (k == x.fragment || !f.mask || f.wait.kind != Wait::Kind::WarpSync || f.wait.address != members) continue;
+    if (k == x.fragment || !f.mask || f.wait.kind != Wait::Kind::WarpSync || f.wait.address != members)
+      continue;
     if (same_pc && f.pc != x.at) continue;
     together |= executing(x, f);
     others.push_back(k);
@@ -65,7 +69,7 @@ enum Mode : uint32_t { kUp, kDown, kButterfly, kIndex };
 template <Mode kMode>
 Step shuffle_lanes(Exec& x, const MicroOp& op) {
   return collective(x, op.src[3], true, [&] {
-    const Row value = x.src(op.src[0]);   // a copy: destination may be the source
+    const Row value = x.src(op.src[0]);  // a copy: destination may be the source
     const uint32_t* b = x.src(op.src[1]).lane;
     const uint32_t* c = x.src(op.src[2]).lane;
     auto* d = x.dst(op.dst).lane;
@@ -77,10 +81,19 @@ Step shuffle_lanes(Exec& x, const MicroOp& op) {
       int32_t from;
       bool ok;
       switch (kMode) {
-        case kUp: from = static_cast<int32_t>(lane - distance), ok = from >= static_cast<int32_t>(highest); break;
-        case kDown: from = static_cast<int32_t>(lane + distance), ok = from <= static_cast<int32_t>(highest); break;
-        case kButterfly: from = static_cast<int32_t>(lane ^ distance), ok = from <= static_cast<int32_t>(highest); break;
-        default: from = static_cast<int32_t>(lowest | (distance & ~segment)), ok = from <= static_cast<int32_t>(highest); break;
+        case kUp:
+          from = static_cast<int32_t>(lane - distance), ok = from >= static_cast<int32_t>(highest);
+          break;
+        case kDown:
+          from = static_cast<int32_t>(lane + distance), ok = from <= static_cast<int32_t>(highest);
+          break;
+        case kButterfly:
+          from = static_cast<int32_t>(lane ^ distance), ok = from <= static_cast<int32_t>(highest);
+          break;
+        default:
+          from = static_cast<int32_t>(lowest | (distance & ~segment)),
+          ok = from <= static_cast<int32_t>(highest);
+          break;
       }
       if (!ok) from = static_cast<int32_t>(lane);
       in_range |= static_cast<uint32_t>(ok) << lane;
@@ -88,27 +101,31 @@ Step shuffle_lanes(Exec& x, const MicroOp& op) {
       d[lane] = value.lane[from];
     }
     if (inactive)
-      throw Fault(result::kLaunchFailed, fmt::format("shfl.sync: lanes {:#x} read lanes that do not take part (executing: {:#x})", inactive, x.mask));
+      throw Fault(result::kLaunchFailed,
+                  fmt::format("shfl.sync: lanes {:#x} read lanes that do not take part (executing: {:#x})",
+                              inactive, x.mask));
     if (op.dst2 != kNoRow) x.set_pred(op.dst2, in_range);
   });
 }
 
 enum VoteMode : uint32_t { kAll, kAny, kUni, kBallot };
 template <VoteMode kMode>
-Step vote_lanes(Exec& x, const MicroOp& op) {   // src0 predicate, src1 member mask
+Step vote_lanes(Exec& x, const MicroOp& op) {  // src0 predicate, src1 member mask
   return collective(x, op.src[1], true, [&] {
     const uint32_t votes = x.pred(op.src[0]) & x.mask;
     if (kMode == kBallot) {
       for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int) { return votes; });
       return;
     }
-    const bool result = kMode == kAll ? votes == x.mask : kMode == kAny ? votes != 0 : votes == 0 || votes == x.mask;
+    const bool result = kMode == kAll   ? votes == x.mask
+                        : kMode == kAny ? votes != 0
+                                        : votes == 0 || votes == x.mask;
     x.set_pred(op.dst, result ? ~0u : 0u);
   });
 }
 
 template <class T, bool kMatchAll>
-Step match_lanes(Exec& x, const MicroOp& op) {   // src0 value, src1 member mask
+Step match_lanes(Exec& x, const MicroOp& op) {  // src0 value, src1 member mask
   return collective(x, op.src[1], true, [&] {
     const auto* a = lanes<T>(x.src(op.src[0]));
     Row result{};
@@ -138,7 +155,7 @@ Step active(Exec& x, const MicroOp& op) {
 }
 
 template <class T, class F>
-Step reduce_lanes(Exec& x, const MicroOp& op) {   // src0 value, src1 member mask
+Step reduce_lanes(Exec& x, const MicroOp& op) {  // src0 value, src1 member mask
   return collective(x, op.src[1], true, [&] {
     const auto* a = lanes<T>(x.src(op.src[0]));
     uint32_t m = x.mask;
@@ -147,7 +164,10 @@ Step reduce_lanes(Exec& x, const MicroOp& op) {   // src0 value, src1 member mas
     for_lanes<T>(x.mask, lanes<T>(x.dst(op.dst)), [=](int) { return value; });
   });
 }
-template <class T, class F> Handler reduction(F) { return &reduce_lanes<T, F>; }
+template <class T, class F>
+Handler reduction(F) {
+  return &reduce_lanes<T, F>;
+}
 
 // min/max of floats: NaN is skipped unless .NaN; +0 > -0; the result of nothing but NaN is canonical.
 template <bool kMax, bool kAbs, bool kNan>
@@ -163,7 +183,8 @@ Step reduce_floats(Exec& x, const MicroOp& op) {
         nan = true;
         continue;
       }
-      const bool better = kMax ? v > best || (v == best && !std::signbit(v)) : v < best || (v == best && std::signbit(v));
+      const bool better =
+          kMax ? v > best || (v == best && !std::signbit(v)) : v < best || (v == best && std::signbit(v));
       if (!any || better) best = v;
       any = true;
     }
@@ -178,7 +199,7 @@ Handler float_reduction(bool absolute, bool nan) {
 }
 
 // PTX promises one deterministic leader per member mask; the lowest lane here.
-Step elect_lane(Exec& x, const MicroOp& op) {   // src0 member mask; dst lane number, dst2 predicate
+Step elect_lane(Exec& x, const MicroOp& op) {  // src0 member mask; dst lane number, dst2 predicate
   return collective(x, op.src[0], true, [&] {
     const uint32_t leader = x.first_lane();
     for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int) { return leader; });

@@ -1,11 +1,12 @@
-// run_grid: clusters one after another, all CTAs of a cluster at once.  Fresh registers, shared and local memory hold 0xff, which is NaN
-// in every float format and an absurd index.
+// run_grid: clusters one after another, all CTAs of a cluster at once.  Fresh registers, shared and local
+// memory hold 0xff, which is NaN in every float format and an absurd index.
+#include "core/grid.hpp"
+
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <cstring>
 
-#include "core/grid.hpp"
 #include "core/kernel.hpp"
 #include "core/results.hpp"
 #include "core/scheduler.hpp"
@@ -22,27 +23,32 @@ void check_launch(const Launch& launch, const Kernel& kernel, const DeviceModel&
     throw Fault(result::kInvalidValue, fmt::format("launch of {}: {}", kernel.info.name, text));
   };
   const Dim3 g = launch.grid, b = launch.block, c = launch.cluster;
-  if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || !c.x || !c.y || !c.z) fail("a grid, block or cluster dimension is 0");
+  if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || !c.x || !c.y || !c.z)
+    fail("a grid, block or cluster dimension is 0");
   const uint64_t threads = uint64_t{b.x} * b.y * b.z;
-  if (threads > kernel.info.max_threads) fail(fmt::format("{} threads per block, the kernel allows {}", threads, kernel.info.max_threads));
+  if (threads > kernel.info.max_threads)
+    fail(fmt::format("{} threads per block, the kernel allows {}", threads, kernel.info.max_threads));
   if (g.x % c.x || g.y % c.y || g.z % c.z) fail("the grid is no multiple of the cluster");
   const uint64_t shared = uint64_t{kernel.static_shared} + launch.dynamic_shared;
   if (shared > device.shared_per_block_optin)
     fail(fmt::format("{} bytes of shared memory, the device has {}", shared, device.shared_per_block_optin));
   if (launch.parameters.size() < kernel.info.parameter_bytes)
-    fail(fmt::format("{} bytes of parameters, the kernel has {}", launch.parameters.size(), kernel.info.parameter_bytes));
+    fail(fmt::format("{} bytes of parameters, the kernel has {}", launch.parameters.size(),
+                     kernel.info.parameter_bytes));
 }
 
 class GridRun {
  public:
-  GridRun(const Launch& launch, const Kernel& kernel, const DeviceModel& device, Arena& arena) : launch_(launch), kernel_(kernel), device_(device) {
+  GridRun(const Launch& launch, const Kernel& kernel, const DeviceModel& device, Arena& arena)
+      : launch_(launch), kernel_(kernel), device_(device) {
     grid_.arena = &arena;
     grid_.device = &device;
     grid_.kernel = &kernel;
     grid_.size = launch.grid;
     grid_.block = launch.block;
     grid_.cluster = launch.cluster;
-    grid_.explicit_cluster = uint64_t{launch.cluster.x} * launch.cluster.y * launch.cluster.z > 1 || kernel.info.required_cluster.x;
+    grid_.explicit_cluster = uint64_t{launch.cluster.x} * launch.cluster.y * launch.cluster.z > 1 ||
+                             kernel.info.required_cluster.x;
     grid_.dynamic_shared = launch.dynamic_shared;
     grid_.schedule = launch.schedule;
     grid_.random.seed(launch.schedule.seed);
@@ -91,7 +97,8 @@ class GridRun {
       const std::string text = f.what();
       // Asynchronous work fails without an instruction to blame.
       if (text.find(kernel_.info.name) != std::string::npos) throw;
-      throw Fault(f.code, fmt::format("{}\n  in asynchronous work of kernel {}, cluster ({}, {}, {})", text, kernel_.info.name, id.x, id.y, id.z));
+      throw Fault(f.code, fmt::format("{}\n  in asynchronous work of kernel {}, cluster ({}, {}, {})", text,
+                                      kernel_.info.name, id.x, id.y, id.z));
     }
     for (size_t r = 0; r < cluster.ctas.size(); ++r) spare_[r] = std::move(cluster.ctas[r]);
   }
@@ -112,17 +119,23 @@ class GridRun {
     cta.threads = b.x * b.y * b.z;
     const uint32_t warps = (cta.threads + kLanes - 1) / kLanes;
     cta.live_warps = warps;
-    const uint32_t fixed = kernel_.program->shared_reserved + kernel_.static_shared, alignment = kernel_.dynamic_alignment;
-    cta.shared_size = launch_.dynamic_shared ? ((fixed + alignment - 1) & ~(alignment - 1)) + launch_.dynamic_shared : fixed;
+    const uint32_t fixed = kernel_.program->shared_reserved + kernel_.static_shared,
+                   alignment = kernel_.dynamic_alignment;
+    cta.shared_size = launch_.dynamic_shared
+                          ? ((fixed + alignment - 1) & ~(alignment - 1)) + launch_.dynamic_shared
+                          : fixed;
     cta.shared.assign(cta.shared_size + 1024, 0xff);
-    cta.shared_base = cta.shared.data() + ((1024 - reinterpret_cast<uintptr_t>(cta.shared.data()) % 1024) % 1024);
+    cta.shared_base =
+        cta.shared.data() + ((1024 - reinterpret_cast<uintptr_t>(cta.shared.data()) % 1024) % 1024);
     cta.register_file.resize(size_t{kernel_.rows} * warps + 1);
     std::memset(cta.register_file.data(), 0xff, cta.register_file.size() * sizeof(Row));
     cta.predicate_file.assign(size_t{kernel_.predicates} * warps + 1, 0xffffffffu);
     cta.local_memory.assign(size_t{kernel_.local_bytes} * warps * kLanes, 0xff);
     if (device_.tensor_memory) {
-      if (!cta.tensor_memory) cta.tensor_memory = std::make_unique<TensorMemory>();
-      else *cta.tensor_memory = TensorMemory();
+      if (!cta.tensor_memory)
+        cta.tensor_memory = std::make_unique<TensorMemory>();
+      else
+        *cta.tensor_memory = TensorMemory();
     }
     cta.warps.resize(warps);
     for (uint32_t w = 0; w < warps; ++w) {

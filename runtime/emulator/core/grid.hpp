@@ -14,21 +14,25 @@ namespace mxfa::emulator {
 
 class Arena;
 
-// A PTX error: syntax, an unknown instruction form, an unresolved name.  The text starts with "line L, column C:" and quotes the line.
+// A PTX error: syntax, an unknown instruction form, an unresolved name.  The text starts with "line L, column
+// C:" and quotes the line.
 struct PtxError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct ParameterInfo { std::string name; uint32_t offset = 0, size = 0, alignment = 0; };
+struct ParameterInfo {
+  std::string name;
+  uint32_t offset = 0, size = 0, alignment = 0;
+};
 struct KernelInfo {
   std::string name;
   std::vector<ParameterInfo> parameters;
   uint32_t parameter_bytes = 0;
   uint32_t static_shared = 0, local_bytes = 0;
-  uint32_t max_threads = 1024;                 // .maxntid product, else 1024
-  uint32_t registers = 0;                      // .maxnreg, else derived from .maxntid/.minnctapersm: what setmaxnreg starts from
-  Dim3 required_block{0, 0, 0};                // .reqntid; 0 = none
-  Dim3 required_cluster{0, 0, 0};              // .reqnctapercluster / .explicitcluster; 0 = none
+  uint32_t max_threads = 1024;  // .maxntid product, else 1024
+  uint32_t registers = 0;  // .maxnreg, else derived from .maxntid/.minnctapersm: what setmaxnreg starts from
+  Dim3 required_block{0, 0, 0};    // .reqntid; 0 = none
+  Dim3 required_cluster{0, 0, 0};  // .reqnctapercluster / .explicitcluster; 0 = none
 };
 
 // A loaded module: kernels and module-scope variables (already placed in the arena and initialised).
@@ -47,11 +51,12 @@ struct Launch {
   const KernelInfo* kernel = nullptr;
   Dim3 grid, block, cluster;
   uint32_t dynamic_shared = 0;
-  std::vector<uint8_t> parameters;             // parameter_bytes, laid out as the kernel's .param list
+  std::vector<uint8_t> parameters;  // parameter_bytes, laid out as the kernel's .param list
   Schedule schedule;
 };
 
-// Runs the whole grid.  Throws Fault (with the full report as text).  A hang is a Fault with CUDA_ERROR_LAUNCH_TIMEOUT and the report.
+// Runs the whole grid.  Throws Fault (with the full report as text).  A hang is a Fault with
+// CUDA_ERROR_LAUNCH_TIMEOUT and the report.
 Counters run_grid(const Launch& launch, const DeviceModel& device, Arena& arena);
 
 }  // namespace mxfa::emulator

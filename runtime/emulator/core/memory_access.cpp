@@ -1,4 +1,5 @@
-// Addresses to host pointers, with a fast path for the CTA's own shared memory and for the allocations a warp touched last.
+// Addresses to host pointers, with a fast path for the CTA's own shared memory and for the allocations a warp
+// touched last.
 #include "core/memory_access.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +11,9 @@ namespace {
 
 void check_alignment(uint64_t address, uint32_t bytes, std::string_view space) {
   if (address & (bytes - 1))
-    throw Fault(result::kMisalignedAddress,
-                fmt::format("{} address {:#x} is not aligned to the access size of {} bytes", space, address, bytes));
+    throw Fault(
+        result::kMisalignedAddress,
+        fmt::format("{} address {:#x} is not aligned to the access size of {} bytes", space, address, bytes));
 }
 
 // The cached allocation that holds [address, address + bytes), or null.
@@ -27,8 +29,9 @@ const Exec::Range* find_range(Exec& x, uint64_t address, uint32_t bytes) {
 
 uint8_t* local_pointer(Exec& x, uint32_t lane, uint64_t offset, uint32_t bytes) {
   if (offset + bytes > x.local_bytes)
-    throw Fault(result::kIllegalAddress, fmt::format("local address {:#x} + {} lies outside the {} bytes of local memory of a thread",
-                                                     offset, bytes, x.local_bytes));
+    throw Fault(result::kIllegalAddress,
+                fmt::format("local address {:#x} + {} lies outside the {} bytes of local memory of a thread",
+                            offset, bytes, x.local_bytes));
   return x.local_base + static_cast<size_t>(lane) * x.local_bytes + offset;
 }
 
@@ -36,7 +39,9 @@ uint8_t* parameter_pointer(Exec& x, uint64_t offset, uint32_t bytes, bool write)
   auto& p = x.grid->parameters;
   if (write) throw Fault(result::kIllegalAddress, "store to kernel parameters");
   if (offset + bytes > p.size())
-    throw Fault(result::kIllegalAddress, fmt::format("parameter address {:#x} + {} lies outside the {} bytes of parameters", offset, bytes, p.size()));
+    throw Fault(result::kIllegalAddress,
+                fmt::format("parameter address {:#x} + {} lies outside the {} bytes of parameters", offset,
+                            bytes, p.size()));
   return p.data() + offset;
 }
 
@@ -45,9 +50,12 @@ uint8_t* parameter_pointer(Exec& x, uint64_t offset, uint32_t bytes, bool write)
 uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t bytes, bool write) {
   check_alignment(address, bytes, ptx::name(space));
   switch (space) {
-    case Space::Shared: return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, write);
-    case Space::Local: return local_pointer(x, lane, static_cast<uint32_t>(address), bytes);
-    case Space::Param: return parameter_pointer(x, static_cast<uint32_t>(address), bytes, write);
+    case Space::Shared:
+      return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, write);
+    case Space::Local:
+      return local_pointer(x, lane, static_cast<uint32_t>(address), bytes);
+    case Space::Param:
+      return parameter_pointer(x, static_cast<uint32_t>(address), bytes, write);
     case Space::Global:
     case Space::Const:
       if (find_range(x, address, bytes)) return reinterpret_cast<uint8_t*>(address);
@@ -109,7 +117,8 @@ void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write
 
 uint32_t to_shared_address(const Exec&, uint64_t address, bool generic) {
   if (generic && (address & ~uint64_t{0xffffffff}) != kSharedWindow)
-    throw Fault(result::kIllegalAddress, fmt::format("generic address {:#x} does not point to shared memory", address));
+    throw Fault(result::kIllegalAddress,
+                fmt::format("generic address {:#x} does not point to shared memory", address));
   return static_cast<uint32_t>(address);
 }
 

@@ -9,7 +9,9 @@ namespace mxfa::emulator {
 
 using ptx::Space;
 
-struct Pointers { alignas(64) uint8_t* lane[kLanes]; };
+struct Pointers {
+  alignas(64) uint8_t* lane[kLanes];
+};
 
 // The address of one lane of a memory operand: src[k] plus imm.
 inline uint64_t lane_address(const Exec& x, const MicroOp& op, int lane, int k = 0) {
@@ -23,7 +25,8 @@ uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t
 // All active lanes.
 void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write, Pointers& out);
 
-// A 32-bit shared::cluster address from an operand that may hold a generic address.  Throws Fault if it is none.
+// A 32-bit shared::cluster address from an operand that may hold a generic address.  Throws Fault if it is
+// none.
 uint32_t to_shared_address(const Exec& x, uint64_t address, bool generic);
 
 }  // namespace mxfa::emulator

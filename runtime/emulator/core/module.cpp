@@ -66,28 +66,38 @@ class LoadedModule final : public Module {
   // "a" targets run on exactly their device, "f" ones on the family, plain ones on this device or newer.
   void check_target(const DeviceModel& device) {
     std::string_view target = program_.module->target;
-    if (target.substr(0, 3) != "sm_") program_.source->fail(0, fmt::format(".target '{}' is no sm_ target", target));
+    if (target.substr(0, 3) != "sm_")
+      program_.source->fail(0, fmt::format(".target '{}' is no sm_ target", target));
     const char suffix = target.back();
     int number = 0;
     for (const char c : target.substr(3))
       if (c >= '0' && c <= '9') number = number * 10 + (c - '0');
     const int have = device.major * 10 + device.minor;
-    const bool fits = suffix == 'a' ? number == have : suffix == 'f' ? number / 10 == device.major && number <= have : number <= have;
+    const bool fits = suffix == 'a'   ? number == have
+                      : suffix == 'f' ? number / 10 == device.major && number <= have
+                                      : number <= have;
     if (!fits)
       program_.source->fail(static_cast<uint32_t>(target.data() - program_.source->text().data()),
-                            fmt::format("PTX for {} does not run on {} (compute capability {}.{})", target, device.name, device.major, device.minor));
+                            fmt::format("PTX for {} does not run on {} (compute capability {}.{})", target,
+                                        device.name, device.major, device.minor));
   }
 
   void place_variables() {
     const ptx::Module& m = *program_.module;
     program_.addresses.assign(m.variables.size(), 0);
-    const auto in_memory = [](const ptx::Variable& v) { return v.space == ptx::Space::Global || v.space == ptx::Space::Const; };
+    const auto in_memory = [](const ptx::Variable& v) {
+      return v.space == ptx::Space::Global || v.space == ptx::Space::Const;
+    };
     for (size_t k = 0; k < m.variables.size(); ++k) {
       const ptx::Variable& v = m.variables[k];
       if (!in_memory(v)) continue;
-      if (v.external) program_.source->fail(v.position, fmt::format("'{}' is .extern and defined nowhere", v.name));
-      const uint64_t address = arena_.allocate(std::max<uint64_t>(1, v.bytes), std::max<uint32_t>(256, v.alignment));
-      if (!address) program_.source->fail(v.position, fmt::format("no device memory for '{}' ({} bytes)", v.name, v.bytes));
+      if (v.external)
+        program_.source->fail(v.position, fmt::format("'{}' is .extern and defined nowhere", v.name));
+      const uint64_t address =
+          arena_.allocate(std::max<uint64_t>(1, v.bytes), std::max<uint32_t>(256, v.alignment));
+      if (!address)
+        program_.source->fail(v.position,
+                              fmt::format("no device memory for '{}' ({} bytes)", v.name, v.bytes));
       allocations_.push_back(address);
       program_.addresses[k] = address;
     }
@@ -95,7 +105,7 @@ class LoadedModule final : public Module {
       const ptx::Variable& v = m.variables[k];
       if (!in_memory(v)) continue;
       auto* out = reinterpret_cast<uint8_t*>(program_.addresses[k]);
-      std::memset(out, 0, v.bytes);   // PTX ISA 5.4.4: without an initial value, .global and .const are zero
+      std::memset(out, 0, v.bytes);  // PTX ISA 5.4.4: without an initial value, .global and .const are zero
       std::memcpy(out, v.data.data(), std::min<uint64_t>(v.bytes, v.data.size()));
       for (const ptx::Relocation& r : v.relocations) {
         const uint64_t value = symbol_address(r);
@@ -106,11 +116,15 @@ class LoadedModule final : public Module {
 
   uint64_t symbol_address(const ptx::Relocation& r) const {
     const ptx::Module& m = *program_.module;
-    if (const auto f = m.function_names.find(r.symbol); f != m.function_names.end()) return kFunctionWindow + static_cast<uint64_t>(f->second);
+    if (const auto f = m.function_names.find(r.symbol); f != m.function_names.end())
+      return kFunctionWindow + static_cast<uint64_t>(f->second);
     const auto v = m.variable_names.find(r.symbol);
-    if (v == m.variable_names.end()) program_.source->fail(r.position, fmt::format("'{}' is not declared", r.symbol));
+    if (v == m.variable_names.end())
+      program_.source->fail(r.position, fmt::format("'{}' is not declared", r.symbol));
     if (m.variables[v->second].space == ptx::Space::Shared)
-      program_.source->fail(r.position, fmt::format("the address of '{}' is not known at load time: it is shared memory", r.symbol));
+      program_.source->fail(
+          r.position,
+          fmt::format("the address of '{}' is not known at load time: it is shared memory", r.symbol));
     return program_.addresses[v->second] + static_cast<uint64_t>(r.addend);
   }
 
@@ -135,15 +149,23 @@ class LoadedModule final : public Module {
     }
     info.static_shared = l.shared_bytes;
     info.local_bytes = l.local_bytes;
-    const auto product = [](const uint32_t (&d)[3]) { return d[0] ? d[0] * std::max(1u, d[1]) * std::max(1u, d[2]) : 0; };
-    const uint32_t threads = product(f.required_threads) ? product(f.required_threads) : product(f.max_threads);
+    const auto product = [](const uint32_t(&d)[3]) {
+      return d[0] ? d[0] * std::max(1u, d[1]) * std::max(1u, d[2]) : 0;
+    };
+    const uint32_t threads =
+        product(f.required_threads) ? product(f.required_threads) : product(f.max_threads);
     info.max_threads = threads ? std::min(threads, 1024u) : 1024;
-    if (product(f.required_threads)) info.required_block = {f.required_threads[0], f.required_threads[1], f.required_threads[2]};
-    // What ptxas gives a kernel whose register count is fixed by its bounds (blackwell-isa 9.7): all the CTAs of .minnctapersm fit.
-    if (f.max_registers) info.registers = f.max_registers;
+    if (product(f.required_threads))
+      info.required_block = {f.required_threads[0], f.required_threads[1], f.required_threads[2]};
+    // What ptxas gives a kernel whose register count is fixed by its bounds (blackwell-isa 9.7): all the CTAs
+    // of .minnctapersm fit.
+    if (f.max_registers)
+      info.registers = f.max_registers;
     else if (threads && f.min_ctas)
-      info.registers = std::min(255u, device.registers_per_sm / (((threads + 31) / 32 * 32) * f.min_ctas)) / 8 * 8;
-    if (f.required_cluster[0]) info.required_cluster = {f.required_cluster[0], f.required_cluster[1], f.required_cluster[2]};
+      info.registers =
+          std::min(255u, device.registers_per_sm / (((threads + 31) / 32 * 32) * f.min_ctas)) / 8 * 8;
+    if (f.required_cluster[0])
+      info.required_cluster = {f.required_cluster[0], f.required_cluster[1], f.required_cluster[2]};
     kernels_.push_back(std::move(k));
   }
 

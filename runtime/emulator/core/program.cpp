@@ -12,7 +12,9 @@ namespace mxfa::emulator {
 Program::Program() = default;
 Program::~Program() = default;
 
-uint32_t Program::ptx_line_number(uint32_t pc) const { return pc < origins.size() ? source->line(origins[pc].position) : 0; }
+uint32_t Program::ptx_line_number(uint32_t pc) const {
+  return pc < origins.size() ? source->line(origins[pc].position) : 0;
+}
 
 std::string Program::ptx_line(uint32_t pc) const {
   if (pc >= origins.size()) return "(end of the code)";
@@ -30,14 +32,16 @@ std::string Program::cuda_line(uint32_t pc) const {
     return fmt::format("{}:{}", it == module->files.end() ? fmt::format("file {}", file) : it->second, line);
   };
   std::string text = place(l.file, l.line);
-  if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end()) text += " in " + it->second;
+  if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
+    text += " in " + it->second;
   if (l.inlined_line) text += ", inlined at " + place(l.inlined_file, l.inlined_line);
   return text;
 }
 
 std::string Program::where(uint32_t pc) const {
   const std::string cuda = cuda_line(pc);
-  return fmt::format("PTX line {}: {}{}", ptx_line_number(pc), ptx_line(pc), cuda.empty() ? "" : " (" + cuda + ")");
+  return fmt::format("PTX line {}: {}{}", ptx_line_number(pc), ptx_line(pc),
+                     cuda.empty() ? "" : " (" + cuda + ")");
 }
 
 }  // namespace mxfa::emulator

@@ -1,4 +1,5 @@
-// Reports.  A hang names who waits for what, then lists every live warp, every barrier waited for, and what is still pending.
+// Reports.  A hang names who waits for what, then lists every live warp, every barrier waited for, and what
+// is still pending.
 #include "core/report.hpp"
 
 #include <fmt/format.h>
@@ -13,10 +14,11 @@ namespace {
 std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
   using K = Wait::Kind;
   switch (w.kind) {
-    case K::None: return "running (polling)";
+    case K::None:
+      return "running (polling)";
     case K::Mbarrier:
-      return fmt::format("mbarrier at shared {:#x} (CTA rank {}), parity {}: {}", shared_offset(w.address), shared_rank(w.address), w.parity,
-                         mbarrier_describe(cluster, w.address));
+      return fmt::format("mbarrier at shared {:#x} (CTA rank {}), parity {}: {}", shared_offset(w.address),
+                         shared_rank(w.address), w.parity, mbarrier_describe(cluster, w.address));
     case K::NamedBarrier: {
       const NamedBarrier& b = cta.barriers[w.address & 15];
       uint32_t warps = 0, live = 0;
@@ -25,7 +27,8 @@ std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
         ++live;
         if (other.index < b.lanes.size() && !(other.alive & ~b.lanes[other.index])) ++warps;
       }
-      if (b.expected) return fmt::format("barrier {}: {} of {} threads arrived", w.address, b.arrived, b.expected);
+      if (b.expected)
+        return fmt::format("barrier {}: {} of {} threads arrived", w.address, b.arrived, b.expected);
       return fmt::format("barrier {}: {} of {} live warps arrived", w.address, warps, live);
     }
     case K::ClusterBarrier: {
@@ -38,27 +41,36 @@ std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
         }
       return fmt::format("the cluster barrier: {} of {} live warps arrived", arrived, live);
     }
-    case K::BulkGroup: return fmt::format("bulk groups: at most {} may stay outstanding", w.address);
-    case K::TmemLoad: return "tcgen05.wait::ld";
-    case K::TmemStore: return "tcgen05.wait::st";
-    case K::TmemAlloc: return fmt::format("tensor memory: {} columns", w.address);
+    case K::BulkGroup:
+      return fmt::format("bulk groups: at most {} may stay outstanding", w.address);
+    case K::TmemLoad:
+      return "tcgen05.wait::ld";
+    case K::TmemStore:
+      return "tcgen05.wait::st";
+    case K::TmemAlloc:
+      return fmt::format("tensor memory: {} columns", w.address);
     case K::Registers:
-      return fmt::format("registers: setmaxnreg.inc to {} from {} needs {}, the pool of the CTA has {}", w.address, w.parity,
-                         (w.address - w.parity) * kLanes, cta.register_pool);
-    case K::WarpSync: return fmt::format("other lanes of its warp (member mask {:#010x})", w.address);
-    case K::Other: return w.detail.empty() ? "something" : w.detail;
+      return fmt::format("registers: setmaxnreg.inc to {} from {} needs {}, the pool of the CTA has {}",
+                         w.address, w.parity, (w.address - w.parity) * kLanes, cta.register_pool);
+    case K::WarpSync:
+      return fmt::format("other lanes of its warp (member mask {:#010x})", w.address);
+    case K::Other:
+      return w.detail.empty() ? "something" : w.detail;
   }
   return {};
 }
 
-std::string cta_name(const Cta& cta) { return fmt::format("CTA ({}, {}, {}) rank {}", cta.id.x, cta.id.y, cta.id.z, cta.rank); }
+std::string cta_name(const Cta& cta) {
+  return fmt::format("CTA ({}, {}, {}) rank {}", cta.id.x, cta.id.y, cta.id.z, cta.rank);
+}
 
 }  // namespace
 
 std::string describe_place(const Grid& grid, const Warp& warp, uint32_t pc, uint32_t mask) {
   const Program& program = *grid.kernel->program;
-  std::string text = fmt::format("  in kernel {}, {}, warp {}, lanes {:#010x}\n  PTX line {}: {}", grid.kernel->info.name, cta_name(*warp.cta),
-                                 warp.index, mask, program.ptx_line_number(pc), program.ptx_line(pc));
+  std::string text =
+      fmt::format("  in kernel {}, {}, warp {}, lanes {:#010x}\n  PTX line {}: {}", grid.kernel->info.name,
+                  cta_name(*warp.cta), warp.index, mask, program.ptx_line_number(pc), program.ptx_line(pc));
   if (const std::string cuda = program.cuda_line(pc); !cuda.empty()) text += "\n  CUDA " + cuda;
   return text;
 }
@@ -66,31 +78,37 @@ std::string describe_place(const Grid& grid, const Warp& warp, uint32_t pc, uint
 std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::string& kind) {
   const Program& program = *grid.kernel->program;
   std::string headline, table;
-  std::map<std::string, uint32_t> reasons;      // what is waited for -> warps
+  std::map<std::string, uint32_t> reasons;  // what is waited for -> warps
   for (const auto& cta : cluster.ctas) {
     for (const Warp& warp : cta->warps) {
       for (const Fragment& f : warp.fragments) {
         if (!f.mask) continue;
         const std::string why = waits_for(f.wait, *cta, cluster);
         ++reasons[why];
-        if (headline.empty() || (headline.find("mbarrier") == std::string::npos && f.wait.kind == Wait::Kind::Mbarrier))
+        if (headline.empty() ||
+            (headline.find("mbarrier") == std::string::npos && f.wait.kind == Wait::Kind::Mbarrier))
           headline = fmt::format("{}, warp {} waits for {}", cta_name(*cta), warp.index, why);
         const std::string cuda = program.cuda_line(f.pc);
-        table += fmt::format("\n  {} warp {:2} lanes {:#010x} PTX line {}: {}{}\n      waits for {}", cta_name(*cta), warp.index, f.mask,
-                             program.ptx_line_number(f.pc), program.ptx_line(f.pc), cuda.empty() ? "" : " (" + cuda + ")", why);
+        table += fmt::format("\n  {} warp {:2} lanes {:#010x} PTX line {}: {}{}\n      waits for {}",
+                             cta_name(*cta), warp.index, f.mask, program.ptx_line_number(f.pc),
+                             program.ptx_line(f.pc), cuda.empty() ? "" : " (" + cuda + ")", why);
       }
       for (const ConvergenceToken& t : warp.tokens)
         if (t.used && t.arrived)
-          table += fmt::format("\n  {} warp {:2} lanes {:#010x} wait to reconverge with lanes {:#010x} at PTX line {}", cta_name(*cta), warp.index,
-                               t.arrived, t.expected & ~t.arrived, program.ptx_line_number(t.pc));
+          table += fmt::format(
+              "\n  {} warp {:2} lanes {:#010x} wait to reconverge with lanes {:#010x} at PTX line {}",
+              cta_name(*cta), warp.index, t.arrived, t.expected & ~t.arrived, program.ptx_line_number(t.pc));
     }
     if (cta->finished) table += fmt::format("\n  {} has exited", cta_name(*cta));
   }
   std::string text = fmt::format("{}\n{}\nkernel {}, schedule {}", kind, headline, grid.kernel->info.name,
-                                 grid.schedule.kind == Schedule::Kind::Random ? fmt::format("random, seed {}", grid.schedule.seed)
-                                 : grid.schedule.kind == Schedule::Kind::Lazy ? "lazy" : "functional");
+                                 grid.schedule.kind == Schedule::Kind::Random
+                                     ? fmt::format("random, seed {}", grid.schedule.seed)
+                                 : grid.schedule.kind == Schedule::Kind::Lazy ? "lazy"
+                                                                              : "functional");
   text += "\nwaited for:";
-  for (const auto& [why, count] : reasons) text += fmt::format("\n  {} warp{}: {}", count, count == 1 ? "" : "s", why);
+  for (const auto& [why, count] : reasons)
+    text += fmt::format("\n  {} warp{}: {}", count, count == 1 ? "" : "s", why);
   text += "\nlive warps:" + table;
   const std::vector<std::string> events = cluster.events.describe();
   text += events.empty() ? "\nno asynchronous work is pending" : "\npending asynchronous work:";

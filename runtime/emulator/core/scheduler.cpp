@@ -12,10 +12,12 @@
 namespace mxfa::emulator {
 namespace {
 
-constexpr int32_t kBranchBudget = 512;        // backward branches of a slice: a poll loop must not keep the others from running
-constexpr uint32_t kIdleBeforeBreaking = 64;  // polling rounds until waiting lanes are let go (independent thread scheduling)
-constexpr uint32_t kIdleLimit = 20000;        // polling rounds without any progress that count as a hang
-constexpr uint32_t kExpiredLimit = 256;       // try_waits may give up this often before a standstill is a deadlock
+constexpr int32_t kBranchBudget =
+    512;  // backward branches of a slice: a poll loop must not keep the others from running
+constexpr uint32_t kIdleBeforeBreaking =
+    64;  // polling rounds until waiting lanes are let go (independent thread scheduling)
+constexpr uint32_t kIdleLimit = 20000;   // polling rounds without any progress that count as a hang
+constexpr uint32_t kExpiredLimit = 256;  // try_waits may give up this often before a standstill is a deadlock
 
 }  // namespace
 
@@ -73,7 +75,8 @@ Step Scheduler::interpret(bool stop_at_sync) {
       x_.mask = mask;
       lanes += static_cast<uint64_t>(std::popcount(mask));
       step = op.run(x_, op);
-      if (step == Step::Continue) [[likely]] continue;
+      if (step == Step::Continue) [[likely]]
+        continue;
       if (step == Step::Sync && !stop_at_sync) {
         grid_.clock += instructions;
         grid_.counters.warp_instructions += instructions;
@@ -129,7 +132,9 @@ void Scheduler::finish_cta(Cta& cta) {
   --live_ctas_;
   const std::vector<std::string> findings = engines_at_exit(cta);
   if (findings.empty()) return;
-  std::string text = fmt::format("kernel {}, CTA ({}, {}, {}) ended with work outstanding:", grid_.kernel->info.name, cta.id.x, cta.id.y, cta.id.z);
+  std::string text =
+      fmt::format("kernel {}, CTA ({}, {}, {}) ended with work outstanding:", grid_.kernel->info.name,
+                  cta.id.x, cta.id.y, cta.id.z);
   for (const std::string& f : findings) text += "\n  " + f;
   throw Fault(result::kLaunchFailed, text);
 }
@@ -206,18 +211,27 @@ void Scheduler::run() {
       if (ran) continue;
     }
     if (!ran) {
-      if (!unstick()) throw Fault(result::kLaunchTimeout, deadlock_report(grid_, cluster_, "deadlock: no lane can run and no asynchronous work is pending"));
+      if (!unstick())
+        throw Fault(result::kLaunchTimeout,
+                    deadlock_report(grid_, cluster_,
+                                    "deadlock: no lane can run and no asynchronous work is pending"));
       continue;
     }
     ++idle_rounds_;
-    // Polling: give asynchronous work its turn (the lazy schedule holds it back until now), then the lanes that wait.
-    if (!cluster_.events.empty() && !random) cluster_.events.fire_one();
-    else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0 && idle_rounds_ < kIdleLimit * scale) unstick();
+    // Polling: give asynchronous work its turn (the lazy schedule holds it back until now), then the lanes
+    // that wait.
+    if (!cluster_.events.empty() && !random)
+      cluster_.events.fire_one();
+    else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0 && idle_rounds_ < kIdleLimit * scale)
+      unstick();
     if (idle_rounds_ >= kIdleLimit * scale)
-      throw Fault(result::kLaunchTimeout, deadlock_report(grid_, cluster_, "livelock: every lane that can run polls, and nothing changes"));
+      throw Fault(
+          result::kLaunchTimeout,
+          deadlock_report(grid_, cluster_, "livelock: every lane that can run polls, and nothing changes"));
   }
   // Writes of bulk copies may still be on their way: the grid ends when they have landed.
-  while (cluster_.events.fire_one(random ? grid_.random() : 0)) {}
+  while (cluster_.events.fire_one(random ? grid_.random() : 0)) {
+  }
   x_.set_mode(kModeDefault);
 }
 

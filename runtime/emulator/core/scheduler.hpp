@@ -8,15 +8,19 @@ namespace mxfa::emulator {
 class Scheduler {
  public:
   Scheduler(Grid& grid, Cluster& cluster);
-  void run();          // until every lane has exited; throws Fault with place and, for a hang, the report
+  void run();  // until every lane has exited; throws Fault with place and, for a hang, the report
 
  private:
-  struct Place { Cta* cta; Warp* warp; uint32_t fragment; };
+  struct Place {
+    Cta* cta;
+    Warp* warp;
+    uint32_t fragment;
+  };
   uint64_t stamp() const { return cluster_.epoch + x_.progress; }
   bool runnable(const Warp& warp, const Fragment& f) const;
-  bool run_round();                        // each warp until it blocks; false if nothing could run
-  bool run_random();                       // one random choice
-  bool unstick();                          // events, expired waits, broken reconvergence; false: a deadlock
+  bool run_round();   // each warp until it blocks; false if nothing could run
+  bool run_random();  // one random choice
+  bool unstick();     // events, expired waits, broken reconvergence; false: a deadlock
   void run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_at_sync);
   void bind(Cta& cta, Warp& warp, uint32_t fragment);
   void after_exit(Cta& cta, Warp& warp);
@@ -29,8 +33,8 @@ class Scheduler {
   Exec x_;
   uint32_t live_ctas_ = 0;
   uint64_t last_stamp_ = 0;
-  uint32_t idle_rounds_ = 0;               // rounds in which everything that ran was polling
-  uint32_t expired_waits_ = 0;             // consecutive times that all try_waits were told to give up
+  uint32_t idle_rounds_ = 0;    // rounds in which everything that ran was polling
+  uint32_t expired_waits_ = 0;  // consecutive times that all try_waits were told to give up
   std::vector<Place> choices_;
 };
 

@@ -6,7 +6,8 @@ namespace {
 
 constexpr uint32_t kNoToken = ~0u;
 
-uint32_t new_token(Warp& warp, uint32_t pc, uint32_t expected, uint32_t parent, const std::vector<uint32_t>& calls) {
+uint32_t new_token(Warp& warp, uint32_t pc, uint32_t expected, uint32_t parent,
+                   const std::vector<uint32_t>& calls) {
   auto& tokens = warp.tokens;
   uint32_t t = 0;
   while (t < tokens.size() && tokens[t].used) ++t;
@@ -20,11 +21,14 @@ uint32_t new_token(Warp& warp, uint32_t pc, uint32_t expected, uint32_t parent, 
   return t;
 }
 
-bool same_place(const ConvergenceToken& t, uint32_t pc, const std::vector<uint32_t>& calls) { return t.pc == pc && t.calls == calls; }
+bool same_place(const ConvergenceToken& t, uint32_t pc, const std::vector<uint32_t>& calls) {
+  return t.pc == pc && t.calls == calls;
+}
 
 }  // namespace
 
-uint32_t add_fragment(Warp& warp, uint32_t pc, uint32_t mask, uint32_t token, const std::vector<uint32_t>& calls) {
+uint32_t add_fragment(Warp& warp, uint32_t pc, uint32_t mask, uint32_t token,
+                      const std::vector<uint32_t>& calls) {
   size_t k = 0;
   while (k < warp.fragments.size() && warp.fragments[k].mask != 0) ++k;
   if (k == warp.fragments.size()) warp.fragments.emplace_back();
@@ -71,7 +75,7 @@ void diverge(Exec& x, uint32_t taken, uint32_t target, uint32_t join) {
       return;
     }
   }
-  const std::vector<uint32_t> copy = calls;   // adding a fragment may move the current one
+  const std::vector<uint32_t> copy = calls;  // adding a fragment may move the current one
   add_fragment(warp, target, taken, x.token, copy);
   x.active = other;
 }

@@ -5,8 +5,9 @@
 
 namespace mxfa::emulator::simt {
 
-// The fragment of x splits: `taken` goes to `target`, the rest falls through; all meet at `join` (kNoPc: nowhere).  Continues with one
-// side; the other becomes a new fragment, or waits at once if its place is `join`.
+// The fragment of x splits: `taken` goes to `target`, the rest falls through; all meet at `join` (kNoPc:
+// nowhere).  Continues with one side; the other becomes a new fragment, or waits at once if its place is
+// `join`.
 void diverge(Exec& x, uint32_t taken, uint32_t target, uint32_t join);
 
 // Begins a region that all active lanes leave at `pc` (a call: its return address).
@@ -15,13 +16,16 @@ void open_region(Exec& x, uint32_t pc);
 // The fragment has reached a meeting point.
 Step arrive(Exec& x);
 
-// Lanes leave the machine: they are no longer waited for anywhere.  May create fragments of lanes that waited for them only.
+// Lanes leave the machine: they are no longer waited for anywhere.  May create fragments of lanes that waited
+// for them only.
 void exit_lanes(Exec& x, uint32_t lanes);
 
-// Lets the lanes that already wait at some token go on alone, when nothing else in the cluster can run.  False if there is none.
+// Lets the lanes that already wait at some token go on alone, when nothing else in the cluster can run. False
+// if there is none.
 bool break_one(Warp& warp);
 
 // A new fragment of the warp; returns its index.
-uint32_t add_fragment(Warp& warp, uint32_t pc, uint32_t mask, uint32_t token, const std::vector<uint32_t>& calls);
+uint32_t add_fragment(Warp& warp, uint32_t pc, uint32_t mask, uint32_t token,
+                      const std::vector<uint32_t>& calls);
 
 }  // namespace mxfa::emulator::simt

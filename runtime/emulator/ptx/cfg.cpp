@@ -1,4 +1,5 @@
-// Basic blocks and post-dominators (Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm", on the reversed graph).
+// Basic blocks and post-dominators (Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm", on the
+// reversed graph).
 #include "ptx/cfg.hpp"
 
 #include <fmt/format.h>
@@ -33,8 +34,8 @@ std::vector<int32_t> targets(const Source& source, const Function& f, const Inst
   return out;
 }
 
-// Immediate post-dominators.  Blocks that never reach the end (traps, endless loops) do not take part: a path that ends in trap must not
-// keep the other lanes from meeting.
+// Immediate post-dominators.  Blocks that never reach the end (traps, endless loops) do not take part: a path
+// that ends in trap must not keep the other lanes from meeting.
 void post_dominators(std::vector<Block>& blocks) {
   const auto n = static_cast<int32_t>(blocks.size());
   const int32_t exit = n;
@@ -106,7 +107,8 @@ Cfg build_cfg(const Source& source, const Function& f) {
     if (kind == Flow::Branch || kind == Flow::Table)
       for (const int32_t t : targets(source, f, i)) b.successors.push_back(cfg.block_of[t]);
     if (kind == Flow::Leave) b.successors.push_back(end);
-    if (kind == Flow::Next || ((kind == Flow::Branch || kind == Flow::Leave || kind == Flow::Trap) && i.guard >= 0))
+    if (kind == Flow::Next ||
+        ((kind == Flow::Branch || kind == Flow::Leave || kind == Flow::Trap) && i.guard >= 0))
       b.successors.push_back(cfg.block_of[b.last]);
     std::sort(b.successors.begin(), b.successors.end());
     b.successors.erase(std::unique(b.successors.begin(), b.successors.end()), b.successors.end());
@@ -114,8 +116,10 @@ Cfg build_cfg(const Source& source, const Function& f) {
   post_dominators(cfg.blocks);
   for (Block& b : cfg.blocks) {
     if (b.successors.size() < 2 || b.post_dominator < 0) continue;
-    if (cfg.blocks[b.post_dominator].leaves) b.post_dominator = -1;
-    else cfg.blocks[b.post_dominator].join = true;
+    if (cfg.blocks[b.post_dominator].leaves)
+      b.post_dominator = -1;
+    else
+      cfg.blocks[b.post_dominator].join = true;
   }
   return cfg;
 }

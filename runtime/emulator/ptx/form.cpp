@@ -53,7 +53,8 @@ using Table = std::unordered_map<std::string_view, std::vector<Form>>;
 const Table& table() {
   static const Table forms = [] {
     Table t;
-    const auto add = [&t](std::string_view opcodes, std::string_view modifiers, std::string_view operands, Lower lower) {
+    const auto add = [&t](std::string_view opcodes, std::string_view modifiers, std::string_view operands,
+                          Lower lower) {
       for (const std::string_view opcode : split(opcodes, ' ')) {
         Form f{opcode, {}, operands, lower, modifiers};
         for (const std::string_view slot : split(modifiers, ' ')) f.slots.push_back(parse_slot(slot));
@@ -69,9 +70,15 @@ const Table& table() {
   return forms;
 }
 
-// Modifiers take the first free slot that knows them, so their order is free except among slots that share spellings (the type lists),
-// as ptxas has it.  Returns the number of modifiers taken; all of them and no required slot empty = a match.
-struct Attempt { Match match; uint32_t taken = 0; int missing = -1; bool ok = false; };
+// Modifiers take the first free slot that knows them, so their order is free except among slots that share
+// spellings (the type lists), as ptxas has it.  Returns the number of modifiers taken; all of them and no
+// required slot empty = a match.
+struct Attempt {
+  Match match;
+  uint32_t taken = 0;
+  int missing = -1;
+  bool ok = false;
+};
 
 Attempt attempt(const Form& form, const Function& f, const Instruction& i) {
   Attempt a;
@@ -82,7 +89,9 @@ Attempt attempt(const Form& form, const Function& f, const Instruction& i) {
     for (size_t s = 0; s < form.slots.size() && !placed; ++s) {
       if (!a.match.values[s].empty()) continue;
       const auto& spellings = form.slots[s].spellings;
-      if (std::none_of(spellings.begin(), spellings.end(), [&](std::string_view s) { return spelled(s, word); })) continue;
+      if (std::none_of(spellings.begin(), spellings.end(),
+                       [&](std::string_view s) { return spelled(s, word); }))
+        continue;
       a.match.values[s] = word;
       placed = true;
     }
@@ -134,21 +143,24 @@ Match match_form(const Source& source, const Function& f, const Instruction& i) 
       const auto [least, most] = arity(form.operands);
       if (i.operands.size() >= least && i.operands.size() <= most) return a.match;
     }
-    if (!any || a.taken > best.taken || (a.taken == best.taken && a.ok && !best.ok)) best = std::move(a), any = true;
+    if (!any || a.taken > best.taken || (a.taken == best.taken && a.ok && !best.ok))
+      best = std::move(a), any = true;
   }
   const Form& form = *best.match.form;
   if (best.ok) {
     const auto [least, most] = arity(form.operands);
-    source.fail(i.position, fmt::format("'{}' has {} operands, {} takes {}", i.opcode, i.operands.size(), i.opcode,
-                                        least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most)));
+    source.fail(i.position,
+                fmt::format("'{}' has {} operands, {} takes {}", i.opcode, i.operands.size(), i.opcode,
+                            least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most)));
   }
   if (best.taken < i.modifiers) {
     std::vector<std::string> accepted;
     for (size_t s = 0; s < form.slots.size(); ++s)
       if (best.match.values[s].empty()) accepted.push_back(describe(form.slots[s]));
-    source.fail(i.position, fmt::format("'{}' does not accept the modifier '.{}' here; still accepted: {}", i.opcode,
-                                        f.modifier(i, best.taken),
-                                        accepted.empty() ? "nothing" : fmt::format("{}", fmt::join(accepted, " | "))));
+    source.fail(i.position,
+                fmt::format("'{}' does not accept the modifier '.{}' here; still accepted: {}", i.opcode,
+                            f.modifier(i, best.taken),
+                            accepted.empty() ? "nothing" : fmt::format("{}", fmt::join(accepted, " | "))));
   }
   source.fail(i.position, fmt::format("'{}' needs one of {}", i.opcode, describe(form.slots[best.missing])));
 }

@@ -1,4 +1,5 @@
-// Instruction forms: which modifiers and operands an opcode accepts, and who lowers it.  The table itself is opcodes.def.
+// Instruction forms: which modifiers and operands an opcode accepts, and who lowers it.  The table itself is
+// opcodes.def.
 #pragma once
 
 #include <array>
@@ -24,18 +25,18 @@ struct Slot {
 struct Form {
   std::string_view opcode;
   std::vector<Slot> slots;
-  std::string_view operands;             // pattern, see opcodes.def
+  std::string_view operands;  // pattern, see opcodes.def
   Lower lower = nullptr;
-  std::string_view modifiers;            // the row's text, for messages
+  std::string_view modifiers;  // the row's text, for messages
 };
 
 inline constexpr int kMaxSlots = 18;
 struct Match {
   const Form* form = nullptr;
-  std::array<std::string_view, kMaxSlots> values{};    // per slot, empty if absent
-  std::string_view get(std::string_view slot) const;   // "" if absent or unknown
+  std::array<std::string_view, kMaxSlots> values{};   // per slot, empty if absent
+  std::string_view get(std::string_view slot) const;  // "" if absent or unknown
   bool has(std::string_view slot) const { return !get(slot).empty(); }
-  Type type(std::string_view slot = "t") const;        // Type::None if absent
+  Type type(std::string_view slot = "t") const;  // Type::None if absent
 };
 
 // The form of an instruction.  Throws PtxError naming the opcode, the modifier and what is accepted.

@@ -43,7 +43,7 @@ class Lexer {
         if (end == std::string_view::npos) source_.fail(static_cast<uint32_t>(at_), "comment without */");
         at_ = end + 2;
       } else if (c == '\0') {
-        text_ = text_.substr(0, at_);   // a driver image ends at its NUL
+        text_ = text_.substr(0, at_);  // a driver image ends at its NUL
       } else {
         return;
       }
@@ -56,7 +56,8 @@ class Lexer {
     if (name_start(c)) {
       ++at_;
       while (name_part(peek())) ++at_;
-      if (at_ == begin + 1 && c == '%') source_.fail(static_cast<uint32_t>(begin), "a register name must follow %");
+      if (at_ == begin + 1 && c == '%')
+        source_.fail(static_cast<uint32_t>(begin), "a register name must follow %");
       push(Token::Kind::Identifier, begin);
     } else if (c == '.') {
       ++at_;
@@ -74,7 +75,8 @@ class Lexer {
     } else {
       static constexpr std::string_view kPunctuation = "{}[]()<>,;:|@!+-*/%=~&^?#";
       if (kPunctuation.find(c) == std::string_view::npos)
-        source_.fail(static_cast<uint32_t>(begin), fmt::format("unexpected character (byte {:#04x})", static_cast<unsigned char>(c)));
+        source_.fail(static_cast<uint32_t>(begin),
+                     fmt::format("unexpected character (byte {:#04x})", static_cast<unsigned char>(c)));
       ++at_;
       push(Token::Kind::Punctuation, begin, c);
     }
@@ -90,7 +92,8 @@ class Lexer {
       while (hex(peek())) ++at_;
       const size_t want = single ? 10 : 18;
       if (at_ - begin != want)
-        source_.fail(static_cast<uint32_t>(begin), fmt::format("0{} needs {} hexadecimal digits", second, want - 2));
+        source_.fail(static_cast<uint32_t>(begin),
+                     fmt::format("0{} needs {} hexadecimal digits", second, want - 2));
       kind = single ? Token::Kind::Float32 : Token::Kind::Float64;
     } else if (peek() == '0' && (second == 'x' || second == 'X')) {
       at_ += 2;
@@ -107,7 +110,8 @@ class Lexer {
         ++at_;
         while (digit(peek())) ++at_;
       }
-      if ((peek() == 'e' || peek() == 'E') && (digit(peek(1)) || ((peek(1) == '-' || peek(1) == '+') && digit(peek(2))))) {
+      if ((peek() == 'e' || peek() == 'E') &&
+          (digit(peek(1)) || ((peek(1) == '-' || peek(1) == '+') && digit(peek(2))))) {
         kind = Token::Kind::Float64;
         at_ += 2;
         while (digit(peek())) ++at_;

@@ -1,4 +1,5 @@
-// PTX tokens.  A dot starts a word of its own (".b32", ".shared::cta", ".2d"), so an opcode is an identifier followed by dot words.
+// PTX tokens.  A dot starts a word of its own (".b32", ".shared::cta", ".2d"), so an opcode is an identifier
+// followed by dot words.
 #pragma once
 
 #include <string_view>

@@ -34,7 +34,9 @@ void Lowering::fail(const std::string& message) const {
   builder_.source.fail(instruction_ ? instruction_->position : function_.position, message);
 }
 
-void Lowering::fail(const Operand& o, const std::string& message) const { builder_.source.fail(o.position, message); }
+void Lowering::fail(const Operand& o, const std::string& message) const {
+  builder_.source.fail(o.position, message);
+}
 
 uint32_t Lowering::temporary(uint32_t bits, bool predicate) {
   virtuals_.push_back({static_cast<uint16_t>(std::max<uint32_t>(1, bits / 32)), predicate});
@@ -110,13 +112,14 @@ uint64_t Lowering::immediate(const Operand& o, Type type) const {
       if (!single) return raw;
       return std::bit_cast<uint64_t>(static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(raw))));
     }
-    if (width == 32) return single ? raw : std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(raw)));
+    if (width == 32)
+      return single ? raw : std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(raw)));
     fail(o, fmt::format("a floating-point constant cannot be a .{}", name(type)));
   }
   fail(o, "a constant is needed here");
 }
 
-// ---- Op ---------------------------------------------------------------------------------------------------------------------------
+// ---- Op
 
 Lowering::Op& Lowering::Op::dst_reg(uint32_t reg) {
   l_.reference(index_, Field::Dst, reg, true);
@@ -142,10 +145,12 @@ Lowering::Op& Lowering::Op::partial_dst() {
 
 void Lowering::check_width(const Operand& o, uint32_t wanted, bool loose) const {
   const Type type = function_.registers[o.index].type;
-  if (type == Type::Pred) fail(o, fmt::format("'{}' expects a {}-bit register, this is a predicate", in().opcode, wanted));
+  if (type == Type::Pred)
+    fail(o, fmt::format("'{}' expects a {}-bit register, this is a predicate", in().opcode, wanted));
   const uint32_t have = bits(type);
   if (have == wanted || (loose && have > wanted)) return;
-  fail(o, fmt::format("'{}' expects a {}-bit register here, this one has {} bits", in().opcode, wanted, have));
+  fail(o,
+       fmt::format("'{}' expects a {}-bit register here, this one has {} bits", in().opcode, wanted, have));
 }
 
 Lowering::Op& Lowering::Op::dst(const Operand& o, uint32_t wanted, bool loose) {
@@ -189,13 +194,13 @@ Lowering::Op& Lowering::Op::dst2_pred(const Operand& o) {
   return dst2_reg(reg);
 }
 Lowering::Op& Lowering::Op::src_pred(int k, const Operand& o) {
-  if (o.kind == Operand::Kind::Integer) {   // predicate 0 is all ones
+  if (o.kind == Operand::Kind::Integer) {  // predicate 0 is all ones
     op().src[k] = (o.value != 0) == !o.negated ? 0 : 1;
     return *this;
   }
   const uint32_t reg = l_.register_of(o);
   if (l_.function_.registers[reg].type != Type::Pred) l_.fail(o, "a predicate register is needed here");
-  op().src[k] = o.negated ? 1 : 0;          // the allocator adds the number
+  op().src[k] = o.negated ? 1 : 0;  // the allocator adds the number
   return src_reg(k, reg);
 }
 
@@ -239,7 +244,8 @@ Lowering::Op& Lowering::Op::list_src(const Operand& o, Type type, bool loose) {
       l_.check_width(e, std::max(8u, bits(type)), loose);
       l_.reference(index_, Field::List, static_cast<uint32_t>(e.index), false, entry);
     } else {
-      lists[entry] = l_.builder_.constant(l_.immediate(e, type), 0, std::max(4u, bits(type) / 8)) | kConstantBit;
+      lists[entry] =
+          l_.builder_.constant(l_.immediate(e, type), 0, std::max(4u, bits(type) / 8)) | kConstantBit;
     }
   }
   return *this;
@@ -282,13 +288,16 @@ Lowering::Op& Lowering::Op::second_address(int k, const Operand& o, Space space)
   op().mode = static_cast<uint32_t>(op().imm);
   op().imm = imm;
   op().flags = flags;
-  if (wide != (space == Space::Global)) l_.fail(o, fmt::format("a {} address register has {} bits here", name(space), space == Space::Global ? 64 : 32));
+  if (wide != (space == Space::Global))
+    l_.fail(o, fmt::format("a {} address register has {} bits here", name(space),
+                           space == Space::Global ? 64 : 32));
   return *this;
 }
 
 // Puts an instruction that loads `o` into a temporary in front of `user`.
 uint32_t Lowering::load_before(Op& user, const Operand& o, Type type, bool generic) {
-  if (o.kind != Operand::Kind::Special && o.kind != Operand::Kind::Variable && o.kind != Operand::Kind::Function)
+  if (o.kind != Operand::Kind::Special && o.kind != Operand::Kind::Variable &&
+      o.kind != Operand::Kind::Function)
     fail(o, "a register or a constant is needed here");
   auto& code = builder_.program.code;
   const uint32_t index = user.index_;
@@ -355,7 +364,8 @@ uint32_t Lowering::materialise(const Operand& o, Type type, bool loose) {
   }
   const uint32_t reg = temporary(std::max(32u, bits(type)));
   Op op = emit(nullptr);
-  if (o.kind == Operand::Kind::Special || o.kind == Operand::Kind::Variable || o.kind == Operand::Kind::Function) {
+  if (o.kind == Operand::Kind::Special || o.kind == Operand::Kind::Variable ||
+      o.kind == Operand::Kind::Function) {
     fill_load(op.op(), o, std::max(32u, bits(type)), false);
   } else {
     op.op().run = handlers::broadcast(bits(type) == 64);
@@ -373,7 +383,8 @@ void Lowering::refuse(const std::string& why) {
 
 std::string Lowering::spelled() const {
   std::string text(instruction_->opcode);
-  for (uint32_t k = 0; k < instruction_->modifiers; ++k) text += fmt::format(".{}", function_.modifier(*instruction_, k));
+  for (uint32_t k = 0; k < instruction_->modifiers; ++k)
+    text += fmt::format(".{}", function_.modifier(*instruction_, k));
   return text;
 }
 

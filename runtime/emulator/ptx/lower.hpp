@@ -1,5 +1,6 @@
-// Lowering of functions: instructions become micro-operations on virtual registers, then live ranges get rows.  The families of
-// instructions (lower_*.cpp) use the operand helpers of this class; each checks kinds and widths and throws PtxError otherwise.
+// Lowering of functions: instructions become micro-operations on virtual registers, then live ranges get
+// rows.  The families of instructions (lower_*.cpp) use the operand helpers of this class; each checks kinds
+// and widths and throws PtxError otherwise.
 #pragma once
 
 #include <functional>
@@ -19,29 +20,32 @@ struct ProgramBuilder {
   const Module& module;
   const Source& source;
   const DeviceModel& device;
-  std::unordered_map<std::string, uint32_t> constants;     // bytes of a lane -> first row
-  uint32_t function_rows = 0, function_predicates = 0;     // used by the .func bodies so far
+  std::unordered_map<std::string, uint32_t> constants;  // bytes of a lane -> first row
+  uint32_t function_rows = 0, function_predicates = 0;  // used by the .func bodies so far
   uint32_t function_local = 0;
   uint32_t constant(uint64_t low, uint64_t high, uint32_t bytes);
 };
 
 // Virtual registers: first those of the PTX function, then temporaries.
-struct Virtual { uint16_t rows = 1; bool predicate = false; };
+struct Virtual {
+  uint16_t rows = 1;
+  bool predicate = false;
+};
 
 // Where a micro-operation names a virtual register.
 struct Reference {
   enum class Field : uint8_t { Dst, Dst2, Src0, Src1, Src2, Src3, Guard, List };
   uint32_t op = 0;
   Field field = Field::Dst;
-  bool def = false, partial = false;     // partial: lanes or bits keep their old value, so the old value is live
-  uint32_t list = 0;                     // Field::List: index in Program::lists
+  bool def = false, partial = false;  // partial: lanes or bits keep their old value, so the old value is live
+  uint32_t list = 0;                  // Field::List: index in Program::lists
   uint32_t reg = 0;
 };
 
 class Lowering {
  public:
   Lowering(ProgramBuilder& builder, int32_t function);
-  void run();                            // appends to the program, fills its LoweredFunction
+  void run();  // appends to the program, fills its LoweredFunction
 
   // ---- the instruction being lowered
   const Instruction& in() const { return *instruction_; }
@@ -62,7 +66,8 @@ class Lowering {
     Op(Lowering& l, uint32_t index) : l_(l), index_(index) {}
     MicroOp& op() { return l_.builder_.program.code[index_]; }
     uint32_t index() const { return index_; }
-    // Registers by operand.  bits: the width the instruction wants; loose: a wider register is allowed (ld, st, cvt).
+    // Registers by operand.  bits: the width the instruction wants; loose: a wider register is allowed (ld,
+    // st, cvt).
     Op& dst(const Operand& o, uint32_t bits, bool loose = false);
     Op& dst2(const Operand& o, uint32_t bits, bool loose = false);
     Op& src(int k, const Operand& o, Type type, bool loose = false);
@@ -74,16 +79,28 @@ class Lowering {
     Op& dst2_reg(uint32_t reg);
     Op& src_reg(int k, uint32_t reg);
     Op& src_constant(int k, uint64_t value, uint32_t bytes);
-    Op& list_dst(const Operand& o, uint32_t bits, bool loose = false);   // vector or single register
+    Op& list_dst(const Operand& o, uint32_t bits, bool loose = false);  // vector or single register
     Op& list_src(const Operand& o, Type type, bool loose = false);
     Op& address(int k, const Operand& o, Space space);
-    Op& imm(int64_t v) { op().imm = v; return *this; }
-    Op& aux(uint32_t v) { op().aux = v; return *this; }
-    Op& mode(uint32_t v) { op().mode = v; return *this; }
-    Op& flag(uint16_t f, bool on = true) { if (on) op().flags |= f; return *this; }
+    Op& imm(int64_t v) {
+      op().imm = v;
+      return *this;
+    }
+    Op& aux(uint32_t v) {
+      op().aux = v;
+      return *this;
+    }
+    Op& mode(uint32_t v) {
+      op().mode = v;
+      return *this;
+    }
+    Op& flag(uint16_t f, bool on = true) {
+      if (on) op().flags |= f;
+      return *this;
+    }
     // A second address of an instruction: its offset goes into MicroOp::mode.
     Op& second_address(int k, const Operand& o, Space space = Space::Shared);
-    Op& partial_dst();                   // the destination keeps bits of its old value
+    Op& partial_dst();  // the destination keeps bits of its old value
 
    private:
     friend class Lowering;
@@ -91,31 +108,35 @@ class Lowering {
     uint32_t index_;
   };
   Op emit(Handler handler);
-  Op emit_unguarded(Handler handler);    // branches: their guard is an operand
-  Op emit_load(const Operand& o, uint32_t bits, bool generic = false);   // special register, symbol address; the caller adds the destination
+  Op emit_unguarded(Handler handler);  // branches: their guard is an operand
+  Op emit_load(const Operand& o, uint32_t bits,
+               bool generic = false);  // special register, symbol address; the caller adds the destination
   uint32_t temporary(uint32_t bits, bool predicate = false);
-  // A register that holds the operand: itself, or a temporary loaded with a constant, a special register or an address.
+  // A register that holds the operand: itself, or a temporary loaded with a constant, a special register or
+  // an address.
   uint32_t materialise(const Operand& o, Type type, bool loose = false);
-  uint32_t register_of(const Operand& o) const;              // fails unless a register
-  uint32_t register_bits(uint32_t reg) const { return reg < function_.registers.size() ? bits(function_.registers[reg].type) : virtuals_[reg].rows * 32u; }
+  uint32_t register_of(const Operand& o) const;  // fails unless a register
+  uint32_t register_bits(uint32_t reg) const {
+    return reg < function_.registers.size() ? bits(function_.registers[reg].type) : virtuals_[reg].rows * 32u;
+  }
   bool is_register(const Operand& o) const { return o.kind == Operand::Kind::Register; }
   // The value of an immediate operand as bits of a type; fails when there is none.
   uint64_t immediate(const Operand& o, Type type) const;
   int64_t integer(const Operand& o, const char* what) const;
-  const std::vector<Operand>& elements(const Operand& o) const;   // of a vector or pair
+  const std::vector<Operand>& elements(const Operand& o) const;  // of a vector or pair
   // An instruction that is known but not executed: loading succeeds, executing it is a fault with this text.
   void refuse(const std::string& why);
-  void use_pending_loads(Op& op);        // wait::ld reads every register an outstanding tcgen05.ld may still write
+  void use_pending_loads(Op& op);  // wait::ld reads every register an outstanding tcgen05.ld may still write
   void mark_pending_load(Op& op);
-  int32_t join_of_branch() const;        // block where lanes that diverge here meet, -1: none
-  void branch_to(Op& op, int32_t label); // imm becomes the micro-operation of the label
+  int32_t join_of_branch() const;         // block where lanes that diverge here meet, -1: none
+  void branch_to(Op& op, int32_t label);  // imm becomes the micro-operation of the label
   void table_branch_to(Op& op, uint32_t list, int32_t label);
   void join_fixup(Op& op) { join_fixups_.push_back(op.index()); }
-  uint32_t carry_register();             // CC.CF
+  uint32_t carry_register();  // CC.CF
   uint32_t constant32(uint32_t value) { return builder_.constant(value, 0, 4) | kConstantBit; }
   bool parameter_of_entry(int32_t variable) const;
   uint64_t variable_address(int32_t variable) const;
-  std::string spelled() const;           // opcode with its modifiers
+  std::string spelled() const;  // opcode with its modifiers
   void note_call(int32_t callee) { lowered_.callees.push_back(callee); }
   LoweredFunction::Slot slot_of(int32_t variable) const;
 
@@ -136,19 +157,24 @@ class Lowering {
   const Instruction* instruction_ = nullptr;
   uint32_t instruction_number_ = 0;
   Cfg cfg_;
-  std::vector<uint32_t> block_start_;    // block -> first micro-operation, one extra for the end
+  std::vector<uint32_t> block_start_;  // block -> first micro-operation, one extra for the end
   std::vector<Virtual> virtuals_;
   std::vector<Reference> references_;
-  struct PendingLoad { uint32_t op; std::vector<uint32_t> registers; };
+  struct PendingLoad {
+    uint32_t op;
+    std::vector<uint32_t> registers;
+  };
   std::vector<PendingLoad> pending_loads_;
-  std::vector<uint32_t> load_waits_;     // micro-operations of wait::ld
+  std::vector<uint32_t> load_waits_;  // micro-operations of wait::ld
   std::vector<uint32_t> join_fixups_;
   uint32_t carry_ = ~0u;
-  std::vector<std::pair<uint32_t, int32_t>> branch_fixups_, table_fixups_;   // op or list index -> block
+  std::vector<std::pair<uint32_t, int32_t>> branch_fixups_, table_fixups_;  // op or list index -> block
 };
 
 // Rows and predicate numbers for one function (regalloc.cpp): fills the micro-operations from first_op on.
-struct AllocationResult { uint32_t rows = 0, predicates = 1; };
+struct AllocationResult {
+  uint32_t rows = 0, predicates = 1;
+};
 struct AllocationInput {
   std::vector<MicroOp>& code;
   std::vector<uint32_t>& lists;
@@ -156,12 +182,13 @@ struct AllocationInput {
   const Cfg& cfg;
   const std::vector<uint32_t>& block_start;
   const std::vector<Virtual>& virtuals;
-  std::vector<Reference>& references;    // sorted by op
+  std::vector<Reference>& references;  // sorted by op
   uint32_t first_row, first_predicate;
 };
 AllocationResult allocate_registers(const AllocationInput& input);
 
-// Parses nothing: fills `program` (source and module are set, addresses of module variables known) with all functions.
+// Parses nothing: fills `program` (source and module are set, addresses of module variables known) with all
+// functions.
 void lower_module(Program& program, const DeviceModel& device);
 
 }  // namespace mxfa::emulator::ptx

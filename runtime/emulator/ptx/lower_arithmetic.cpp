@@ -15,10 +15,14 @@ Handler need(Lowering& l, Handler h) {
 
 Type twice(Type t) {
   switch (t) {
-    case Type::U16: return Type::U32;
-    case Type::S16: return Type::S32;
-    case Type::U32: return Type::U64;
-    default: return Type::S64;
+    case Type::U16:
+      return Type::U32;
+    case Type::S16:
+      return Type::S32;
+    case Type::U32:
+      return Type::U64;
+    default:
+      return Type::S64;
   }
 }
 
@@ -34,11 +38,14 @@ void lower_integer(Lowering& l, const Match& m) {
   if (m.has("sat")) name += ".sat";
   if (m.has("relu")) name += ".relu";
   const bool wide = m.get("mode") == "wide";
-  if (wide && bits(type) == 64) l.fail(fmt::format("'{}': wide products of 64-bit operands do not exist", opcode));
+  if (wide && bits(type) == 64)
+    l.fail(fmt::format("'{}': wide products of 64-bit operands do not exist", opcode));
   const bool count_result = opcode == "popc" || opcode == "clz" || opcode == "bfind";
-  auto op = l.emit(need(l, handlers::integer(name, opcode == "shf" || opcode == "bmsk" || opcode == "fns" ? Type::U32 : type)));
+  auto op = l.emit(need(
+      l, handlers::integer(name, opcode == "shf" || opcode == "bmsk" || opcode == "fns" ? Type::U32 : type)));
   const uint32_t out = count_result ? 32 : bits(type) * (wide ? 2 : 1);
-  // Which sources have a type of their own: shift counts and field positions are 32-bit, the addend of mad.wide is wide.
+  // Which sources have a type of their own: shift counts and field positions are 32-bit, the addend of
+  // mad.wide is wide.
   const bool shift = opcode == "shl" || opcode == "shr" || opcode == "bfe";
   for (size_t k = 1; k < l.operands(); ++k) {
     Type t = type;
@@ -57,7 +64,9 @@ void lower_carry(Lowering& l, const Match& m) {
   const bool mad = opcode.substr(0, 3) == "mad", sub = opcode.substr(0, 3) == "sub";
   const Type type = m.type();
   const int64_t kind = mad ? (m.get("mode") == "hi" ? 3 : 2) : sub ? 1 : 0;
-  auto op = l.emit(handlers::carry(kind == 3 ? "mad.hi" : opcode, type)).imm(kind).aux((in ? 1u : 0u) | (out ? 2u : 0u));
+  auto op = l.emit(handlers::carry(kind == 3 ? "mad.hi" : opcode, type))
+                .imm(kind)
+                .aux((in ? 1u : 0u) | (out ? 2u : 0u));
   for (size_t k = 1; k < l.operands(); ++k) op.src(static_cast<int>(k) - 1, l.operand(k), type);
   const uint32_t carry = l.carry_register();
   if (in) op.op().src[3] = 0, op.src_reg(3, carry);
@@ -67,7 +76,8 @@ void lower_carry(Lowering& l, const Match& m) {
 
 void lower_dot_product(Lowering& l, const Match& m) {
   const bool two = l.in().opcode == "dp2a";
-  auto op = l.emit(handlers::dot_product(two, m.type("t") == Type::S32, m.type("u") == Type::S32, m.get("mode") == "hi"));
+  auto op = l.emit(
+      handlers::dot_product(two, m.type("t") == Type::S32, m.type("u") == Type::S32, m.get("mode") == "hi"));
   for (int k = 0; k < 3; ++k) op.src(k, l.operand(k + 1), Type::B32);
   op.dst(l.operand(0), 32);
 }
@@ -78,8 +88,10 @@ void lower_logic(Lowering& l, const Match& m) {
   if (type != Type::Pred) return lower_integer(l, m);
   auto op = l.emit(need(l, handlers::logic_predicate(opcode)));
   op.src_pred(0, l.operand(1));
-  if (l.operands() > 2) op.src_pred(1, l.operand(2));
-  else op.op().src[1] = 0;
+  if (l.operands() > 2)
+    op.src_pred(1, l.operand(2));
+  else
+    op.op().src[1] = 0;
   op.dst_pred(l.operand(0));
 }
 
@@ -87,7 +99,8 @@ void lower_lop3(Lowering& l, const Match& m) {
   const int64_t table = l.integer(l.operand(4), "the table of lop3");
   if (table < 0 || table > 255) l.fail(l.operand(4), "the table of lop3 has 8 bits");
   const bool predicate = m.has("op");
-  auto op = l.emit(predicate ? handlers::lop3_predicate() : handlers::lop3()).aux(static_cast<uint32_t>(table));
+  auto op =
+      l.emit(predicate ? handlers::lop3_predicate() : handlers::lop3()).aux(static_cast<uint32_t>(table));
   for (int k = 0; k < 3; ++k) op.src(k, l.operand(k + 1), Type::B32);
   if (!predicate) {
     op.dst(l.operand(0), 32);
@@ -95,8 +108,10 @@ void lower_lop3(Lowering& l, const Match& m) {
   }
   op.imm(m.get("op") == "and").src_pred(3, l.operand(5));
   const Operand& d = l.operand(0);
-  if (d.kind == Operand::Kind::Pair) op.dst(d.elements[0], 32).dst2_pred(d.elements[1]);
-  else l.fail(d, "lop3 with a Boolean operation needs d|p");
+  if (d.kind == Operand::Kind::Pair)
+    op.dst(d.elements[0], 32).dst2_pred(d.elements[1]);
+  else
+    l.fail(d, "lop3 with a Boolean operation needs d|p");
 }
 
 void lower_prmt(Lowering& l, const Match& m) {
@@ -119,8 +134,10 @@ void lower_setp(Lowering& l, const Match& m) {
   op.src(0, l.operand(1), type).src(1, l.operand(2), type);
   if (l.operands() == 4) op.src_pred(2, l.operand(3));
   const Operand& d = l.operand(0);
-  if (d.kind == Operand::Kind::Pair) op.dst_pred(d.elements[0]).dst2_pred(d.elements[1]);
-  else op.dst_pred(d);
+  if (d.kind == Operand::Kind::Pair)
+    op.dst_pred(d.elements[0]).dst2_pred(d.elements[1]);
+  else
+    op.dst_pred(d);
 }
 
 void lower_set(Lowering& l, const Match& m) {
@@ -138,18 +155,28 @@ void lower_set(Lowering& l, const Match& m) {
 }
 
 void lower_testp(Lowering& l, const Match& m) {
-  l.emit(handlers::test_property(m.type())).aux(handlers::property_kind(m.get("op"))).src(0, l.operand(1), m.type()).dst_pred(l.operand(0));
+  l.emit(handlers::test_property(m.type()))
+      .aux(handlers::property_kind(m.get("op")))
+      .src(0, l.operand(1), m.type())
+      .dst_pred(l.operand(0));
 }
 
 void lower_selp(Lowering& l, const Match& m) {
   const Type type = m.type();
-  l.emit(handlers::select(bits(type))).src(0, l.operand(1), type).src(1, l.operand(2), type).src_pred(2, l.operand(3)).dst(l.operand(0), bits(type));
+  l.emit(handlers::select(bits(type)))
+      .src(0, l.operand(1), type)
+      .src(1, l.operand(2), type)
+      .src_pred(2, l.operand(3))
+      .dst(l.operand(0), bits(type));
 }
 
 void lower_slct(Lowering& l, const Match& m) {
   const Type type = m.type();
-  l.emit(handlers::select_by_sign(bits(type), m.get("c") == "f32")).src(0, l.operand(1), type).src(1, l.operand(2), type)
-      .src(2, l.operand(3), m.get("c") == "f32" ? Type::F32 : Type::S32).dst(l.operand(0), bits(type));
+  l.emit(handlers::select_by_sign(bits(type), m.get("c") == "f32"))
+      .src(0, l.operand(1), type)
+      .src(1, l.operand(2), type)
+      .src(2, l.operand(3), m.get("c") == "f32" ? Type::F32 : Type::S32)
+      .dst(l.operand(0), bits(type));
 }
 
 }  // namespace mxfa::emulator::ptx

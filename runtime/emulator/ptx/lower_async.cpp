@@ -28,15 +28,26 @@ ReduceOp reduce_op(std::string_view word) {
 
 ReduceType reduce_type(Type type) {
   switch (type) {
-    case Type::U32: case Type::B32: return ReduceType::U32;
-    case Type::S32: return ReduceType::S32;
-    case Type::U64: case Type::B64: return ReduceType::U64;
-    case Type::S64: return ReduceType::S64;
-    case Type::F16: return ReduceType::F16;
-    case Type::BF16: return ReduceType::BF16;
-    case Type::F32: return ReduceType::F32;
-    case Type::F64: return ReduceType::F64;
-    default: return ReduceType::None;
+    case Type::U32:
+    case Type::B32:
+      return ReduceType::U32;
+    case Type::S32:
+      return ReduceType::S32;
+    case Type::U64:
+    case Type::B64:
+      return ReduceType::U64;
+    case Type::S64:
+      return ReduceType::S64;
+    case Type::F16:
+      return ReduceType::F16;
+    case Type::BF16:
+      return ReduceType::BF16;
+    case Type::F32:
+      return ReduceType::F32;
+    case Type::F64:
+      return ReduceType::F64;
+    default:
+      return ReduceType::None;
   }
 }
 
@@ -104,11 +115,15 @@ namespace {
 // [map, {c0, ...}] into src1 and the list.
 void tensor_operand(Lowering& l, Lowering::Op& op, const Match& m, const Operand& o, bool four_rows) {
   const auto rank = static_cast<uint32_t>(m.get("dim")[0] - '0');
-  if (o.kind != Operand::Kind::Address || o.elements.empty()) l.fail(o, "[map, {coordinates}] is needed here");
+  if (o.kind != Operand::Kind::Address || o.elements.empty())
+    l.fail(o, "[map, {coordinates}] is needed here");
   const size_t wanted = four_rows ? 5 : rank;
-  if (o.elements.size() != wanted) l.fail(o, fmt::format("{} coordinates, {} are needed", o.elements.size(), wanted));
-  if (o.value < -32768 || o.value > 32767) l.fail(o, "the offset of a tensor map address does not fit 16 bits");
-  op.op().aux |= rank | (four_rows ? 1u << 6 : 0u) | static_cast<uint32_t>(static_cast<uint16_t>(o.value)) << 16;
+  if (o.elements.size() != wanted)
+    l.fail(o, fmt::format("{} coordinates, {} are needed", o.elements.size(), wanted));
+  if (o.value < -32768 || o.value > 32767)
+    l.fail(o, "the offset of a tensor map address does not fit 16 bits");
+  op.op().aux |=
+      rank | (four_rows ? 1u << 6 : 0u) | static_cast<uint32_t>(static_cast<uint16_t>(o.value)) << 16;
   Operand coordinates;
   coordinates.kind = Operand::Kind::Vector;
   coordinates.position = o.position;
@@ -154,16 +169,17 @@ void lower_tensor_prefetch(Lowering& l, const Match& m) {
 
 namespace {
 
-void emit_bulk(Lowering& l, const Match& m, const char* kind, const Operand& shared, const Operand& other, Space other_space,
-               const Operand* barrier, const Operand* mask, uint32_t mask_flag) {
+void emit_bulk(Lowering& l, const Match& m, const char* kind, const Operand& shared, const Operand& other,
+               Space other_space, const Operand* barrier, const Operand* mask, uint32_t mask_flag) {
   auto op = l.emit(handlers::bulk_copy(kind));
-  op.aux(static_cast<uint32_t>(reduce_op(m.get("op"))) | static_cast<uint32_t>(reduce_type(m.type())) << 4 | (mask ? mask_flag : 0));
+  op.aux(static_cast<uint32_t>(reduce_op(m.get("op"))) | static_cast<uint32_t>(reduce_type(m.type())) << 4 |
+         (mask ? mask_flag : 0));
   op.src(2, l.operand(2), Type::U32);
   if (mask) op.list_src(*mask, Type::B16);
   if (barrier) op.second_address(3, *barrier);
   const uint32_t barrier_offset = op.op().mode;
   op.second_address(1, other, other_space);
-  op.op().dst2 = op.op().mode;      // offset of the second address
+  op.op().dst2 = op.op().mode;  // offset of the second address
   op.op().mode = barrier_offset;
   op.address(0, shared, Space::Shared);
 }
@@ -197,7 +213,11 @@ void lower_bulk_wait(Lowering& l, const Match& m) {
   l.emit(handlers::bulk_wait()).imm(n).aux(m.has("read"));
 }
 
-void lower_tensormap_replace(Lowering& l, const Match&) { l.refuse("tensor maps are not modified on the device here"); }
-void lower_tensormap_copy(Lowering& l, const Match&) { l.refuse("tensor maps are not modified on the device here"); }
+void lower_tensormap_replace(Lowering& l, const Match&) {
+  l.refuse("tensor maps are not modified on the device here");
+}
+void lower_tensormap_copy(Lowering& l, const Match&) {
+  l.refuse("tensor maps are not modified on the device here");
+}
 
 }  // namespace mxfa::emulator::ptx

@@ -71,19 +71,21 @@ void lower_call(Lowering& l, const Match&) {
       l.emit(handlers::assert_fail_call()).aux(number);
       return;
     }
-    if (!f.defined) l.fail(target, fmt::format("'{}' has no body: only vprintf and __assertfail are built in", f.name));
+    if (!f.defined)
+      l.fail(target, fmt::format("'{}' has no body: only vprintf and __assertfail are built in", f.name));
     l.note_call(target.index);
     l.emit(handlers::call()).aux(number).imm(target.index);
   } else if (target.kind == Operand::Kind::Register) {
     // Any function may be the target: the caller's rows lie behind those of all functions.
     for (size_t f = 0; f < l.module().functions.size(); ++f)
-      if (!l.module().functions[f].entry && l.module().functions[f].defined && static_cast<int32_t>(f) != l.function_index())
+      if (!l.module().functions[f].entry && l.module().functions[f].defined &&
+          static_cast<int32_t>(f) != l.function_index())
         l.note_call(static_cast<int32_t>(f));
     l.emit(handlers::call_indirect()).aux(number).src(0, target, Type::U64);
   } else {
     l.fail(target, "this cannot be called");
   }
-  l.emit(handlers::join());   // where the lanes of the call meet again
+  l.emit(handlers::join());  // where the lanes of the call meet again
 }
 
 void lower_ret(Lowering& l, const Match&) { l.emit(handlers::leave(l.is_entry())); }
@@ -95,7 +97,7 @@ void lower_barrier(Lowering& l, const Match& m) {
   const bool arrive = m.get("op") == "arrive";
   if (arrive && l.operands() < 2) l.fail("an arrival needs a thread count");
   auto op = l.emit(handlers::barrier(arrive ? handlers::BarrierOp::Arrive : handlers::BarrierOp::Sync));
-  op.flag(kAligned, l.in().opcode == "bar" || m.has("aligned"));   // bar.X is barrier.X.aligned
+  op.flag(kAligned, l.in().opcode == "bar" || m.has("aligned"));  // bar.X is barrier.X.aligned
   op.src(0, l.operand(0), Type::U32);
   if (l.operands() > 1) op.src(1, l.operand(1), Type::U32);
 }
@@ -103,20 +105,28 @@ void lower_barrier(Lowering& l, const Match& m) {
 void lower_barrier_red(Lowering& l, const Match& m) {
   const std::string_view kind = m.get("op");
   const bool popc = kind == "popc";
-  if (popc != (m.type() == Type::U32)) l.fail("bar.red.popc counts into .u32, bar.red.and and .or into .pred");
-  auto op = l.emit(handlers::barrier(popc ? handlers::BarrierOp::RedPopc : kind == "and" ? handlers::BarrierOp::RedAnd : handlers::BarrierOp::RedOr));
+  if (popc != (m.type() == Type::U32))
+    l.fail("bar.red.popc counts into .u32, bar.red.and and .or into .pred");
+  auto op = l.emit(handlers::barrier(popc            ? handlers::BarrierOp::RedPopc
+                                     : kind == "and" ? handlers::BarrierOp::RedAnd
+                                                     : handlers::BarrierOp::RedOr));
   op.flag(kAligned, l.in().opcode == "bar" || m.has("aligned"));
   op.src(0, l.operand(1), Type::U32);
   if (l.operands() == 4) op.src(1, l.operand(2), Type::U32);
   op.src_pred(2, l.operand(l.operands() - 1));
-  if (popc) op.dst(l.operand(0), 32);
-  else op.dst_pred(l.operand(0));
+  if (popc)
+    op.dst(l.operand(0), 32);
+  else
+    op.dst_pred(l.operand(0));
 }
 
-void lower_warp_sync(Lowering& l, const Match&) { l.emit(handlers::warp_sync()).src(0, l.operand(0), Type::U32); }
+void lower_warp_sync(Lowering& l, const Match&) {
+  l.emit(handlers::warp_sync()).src(0, l.operand(0), Type::U32);
+}
 
 void lower_cluster_barrier(Lowering& l, const Match& m) {
-  l.emit(m.get("op") == "arrive" ? handlers::cluster_arrive() : handlers::cluster_wait()).flag(kAligned, m.has("aligned"));
+  l.emit(m.get("op") == "arrive" ? handlers::cluster_arrive() : handlers::cluster_wait())
+      .flag(kAligned, m.has("aligned"));
 }
 
 // Fences, griddepcontrol (without dependent launches both halves are no-operations) and membar.
@@ -131,8 +141,10 @@ void lower_setmaxnreg(Lowering& l, const Match& m) {
 void lower_vote(Lowering& l, const Match& m) {
   auto op = l.emit(handlers::vote(m.get("mode")));
   op.src_pred(0, l.operand(1)).src(1, l.operand(2), Type::U32);
-  if (m.get("mode") == "ballot") op.dst(l.operand(0), 32);
-  else op.dst_pred(l.operand(0));
+  if (m.get("mode") == "ballot")
+    op.dst(l.operand(0), 32);
+  else
+    op.dst_pred(l.operand(0));
 }
 
 void lower_match(Lowering& l, const Match& m) {
@@ -158,10 +170,15 @@ void lower_redux(Lowering& l, const Match& m) {
 
 void lower_shfl(Lowering& l, const Match& m) {
   auto op = l.emit(handlers::shuffle(m.get("mode")));
-  op.src(0, l.operand(1), Type::B32).src(1, l.operand(2), Type::U32).src(2, l.operand(3), Type::U32).src(3, l.operand(4), Type::U32);
+  op.src(0, l.operand(1), Type::B32)
+      .src(1, l.operand(2), Type::U32)
+      .src(2, l.operand(3), Type::U32)
+      .src(3, l.operand(4), Type::U32);
   const Operand& d = l.operand(0);
-  if (d.kind == Operand::Kind::Pair) op.dst(d.elements[0], 32).dst2_pred(d.elements[1]);
-  else op.dst(d, 32);
+  if (d.kind == Operand::Kind::Pair)
+    op.dst(d.elements[0], 32).dst2_pred(d.elements[1]);
+  else
+    op.dst(d, 32);
 }
 
 void lower_elect(Lowering& l, const Match&) {

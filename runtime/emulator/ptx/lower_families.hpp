@@ -1,4 +1,5 @@
-// One function per family of instruction forms: it checks the operands and emits micro-operations.  Named by opcodes.def.
+// One function per family of instruction forms: it checks the operands and emits micro-operations.  Named by
+// opcodes.def.
 #pragma once
 
 #include "ptx/form.hpp"

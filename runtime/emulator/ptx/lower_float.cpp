@@ -51,7 +51,8 @@ void lower_mixed(Lowering& l, const Match& m) {
   auto op = l.emit(need(l, handlers::mixed(l.in().opcode, narrow)));
   op.mode(mode_of(m.get("rnd"), false)).flag(kSaturate, m.has("sat"));
   const size_t last = l.operands() - 1;
-  for (size_t k = 1; k <= last; ++k) op.src(static_cast<int>(k) - 1, l.operand(k), k == last ? Type::F32 : narrow);
+  for (size_t k = 1; k <= last; ++k)
+    op.src(static_cast<int>(k) - 1, l.operand(k), k == last ? Type::F32 : narrow);
   op.dst(l.operand(0), 32);
 }
 
@@ -60,13 +61,19 @@ void lower_divide(Lowering& l, const Match& m) {
   const std::string_view rounding = m.get("rnd");
   const bool approximate = rounding == "approx";
   auto op = l.emit(need(l, handlers::floating(approximate ? "div.approx" : "div", type)));
-  op.mode(mode_of(rounding, m.has("ftz"))).src(0, l.operand(1), type).src(1, l.operand(2), type).dst(l.operand(0), bits(type));
+  op.mode(mode_of(rounding, m.has("ftz")))
+      .src(0, l.operand(1), type)
+      .src(1, l.operand(2), type)
+      .dst(l.operand(0), bits(type));
 }
 
 void lower_sign(Lowering& l, const Match& m) {
   const Type type = m.type();
-  auto op = l.emit(need(l, is_half(type) ? handlers::half(l.in().opcode, type)
-                                         : handlers::floating(m.has("ftz") ? std::string(l.in().opcode) + ".ftz" : std::string(l.in().opcode), type)));
+  auto op =
+      l.emit(need(l, is_half(type) ? handlers::half(l.in().opcode, type)
+                                   : handlers::floating(m.has("ftz") ? std::string(l.in().opcode) + ".ftz"
+                                                                     : std::string(l.in().opcode),
+                                                        type)));
   op.mode(kModeDefault).aux(m.has("ftz") ? 1 : 0);
   for (size_t k = 1; k < l.operands(); ++k) op.src(static_cast<int>(k) - 1, l.operand(k), type);
   op.dst(l.operand(0), bits(type));
@@ -78,7 +85,8 @@ void lower_min_max(Lowering& l, const Match& m) {
   if (three && (type != Type::F32 || xorsign)) l.fail("the three-input form exists for f32 without .xorsign");
   if (!three && absolute && !xorsign) l.fail(".abs of the two-input form goes with .xorsign");
   if (xorsign && !absolute) l.fail(".xorsign goes with .abs");
-  auto op = l.emit(need(l, handlers::min_max(l.in().opcode == "max", m.has("NaN"), absolute, xorsign, three, m.has("ftz"), type)));
+  auto op = l.emit(need(l, handlers::min_max(l.in().opcode == "max", m.has("NaN"), absolute, xorsign, three,
+                                             m.has("ftz"), type)));
   op.mode(kModeDefault).aux((m.has("ftz") ? 1u : 0u) | (xorsign ? 2u : 0u));
   for (size_t k = 1; k < l.operands(); ++k) op.src(static_cast<int>(k) - 1, l.operand(k), type);
   op.dst(l.operand(0), bits(type));
@@ -92,27 +100,35 @@ void lower_root(Lowering& l, const Match& m) {
 
 void lower_approximate(Lowering& l, const Match& m) {
   const Type type = m.type();
-  l.emit(need(l, handlers::approximate(l.in().opcode, type, m.has("ftz")))).src(0, l.operand(1), type).dst(l.operand(0), bits(type));
+  l.emit(need(l, handlers::approximate(l.in().opcode, type, m.has("ftz"))))
+      .src(0, l.operand(1), type)
+      .dst(l.operand(0), bits(type));
 }
 
 void lower_cvt(Lowering& l, const Match& m) {
   const Type to = m.type("d"), from = m.type("t");
-  handlers::Conversion c{to, from, m.get("rnd"), m.has("ftz"), m.has("sat"), m.has("relu"), m.has("satfinite")};
-  const bool packed = bits(to) > 8 && (to == Type::F16x2 || to == Type::BF16x2 || to == Type::E4M3x2 || to == Type::E5M2x2 ||
-                                       to == Type::E2M3x2 || to == Type::E3M2x2 || to == Type::UE8M0x2);
+  handlers::Conversion c{to,           from,          m.get("rnd"),      m.has("ftz"),
+                         m.has("sat"), m.has("relu"), m.has("satfinite")};
+  const bool packed =
+      bits(to) > 8 && (to == Type::F16x2 || to == Type::BF16x2 || to == Type::E4M3x2 || to == Type::E5M2x2 ||
+                       to == Type::E2M3x2 || to == Type::E3M2x2 || to == Type::UE8M0x2);
   const bool two = (packed || to == Type::E2M1x2) && from == Type::F32;
-  if (two != (l.operands() == 3)) l.fail(fmt::format("cvt.{}.{} has {} sources", name(to), name(from), two ? 2 : 1));
+  if (two != (l.operands() == 3))
+    l.fail(fmt::format("cvt.{}.{} has {} sources", name(to), name(from), two ? 2 : 1));
   const std::string problem = handlers::check_conversion(c);
   if (!problem.empty()) l.fail(problem);
   auto op = l.emit(need(l, handlers::convert(c)));
   handlers::fill_conversion(c, op.op());
-  for (size_t k = 1; k < l.operands(); ++k) op.src(static_cast<int>(k) - 1, l.operand(k), from, !is_float(from));
+  for (size_t k = 1; k < l.operands(); ++k)
+    op.src(static_cast<int>(k) - 1, l.operand(k), from, !is_float(from));
   // An integer result narrower than its register is extended to the register's width by its sign.
   const Operand& d = l.operand(0);
-  const uint32_t width = d.kind == Operand::Kind::Register ? l.register_bits(static_cast<uint32_t>(d.index)) : bits(to);
+  const uint32_t width =
+      d.kind == Operand::Kind::Register ? l.register_bits(static_cast<uint32_t>(d.index)) : bits(to);
   op.dst(d, bits(to), is_integer(to));
   const Operand& a = l.operand(1);
-  const uint32_t source = a.kind == Operand::Kind::Register ? l.register_bits(static_cast<uint32_t>(a.index)) : bits(from);
+  const uint32_t source =
+      a.kind == Operand::Kind::Register ? l.register_bits(static_cast<uint32_t>(a.index)) : bits(from);
   handlers::widen_conversion(c, op.op(), source, width);
 }
 

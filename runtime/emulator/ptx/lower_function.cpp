@@ -1,4 +1,5 @@
-// Lowering of whole functions and modules: placing variables, emitting instructions block by block, binding branches, allocating rows.
+// Lowering of whole functions and modules: placing variables, emitting instructions block by block, binding
+// branches, allocating rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,14 +12,17 @@ namespace {
 
 uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
-}
+}  // namespace
 
 Lowering::Lowering(ProgramBuilder& builder, int32_t function)
-    : builder_(builder), function_(builder.module.functions[function]), index_(function),
+    : builder_(builder),
+      function_(builder.module.functions[function]),
+      index_(function),
       lowered_(builder.program.functions[function]) {
   virtuals_.reserve(function_.registers.size() + 64);
   for (const RegisterDeclaration& r : function_.registers)
-    virtuals_.push_back({static_cast<uint16_t>(std::max<uint32_t>(1, bits(r.type) / 32)), r.type == Type::Pred});
+    virtuals_.push_back(
+        {static_cast<uint16_t>(std::max<uint32_t>(1, bits(r.type) / 32)), r.type == Type::Pred});
 }
 
 bool Lowering::parameter_of_entry(int32_t variable) const {
@@ -30,11 +34,13 @@ bool Lowering::parameter_of_entry(int32_t variable) const {
 uint64_t Lowering::variable_address(int32_t variable) const { return builder_.program.addresses[variable]; }
 
 LoweredFunction::Slot Lowering::slot_of(int32_t variable) const {
-  return {static_cast<uint32_t>(builder_.program.addresses[variable]), static_cast<uint32_t>(module().variables[variable].bytes)};
+  return {static_cast<uint32_t>(builder_.program.addresses[variable]),
+          static_cast<uint32_t>(module().variables[variable].bytes)};
 }
 
-// Local and parameter variables of this function get offsets.  Bodies of .func have places of their own, below those of entries that
-// call: lanes are independent columns, so static places serve every call except recursion (refused by lower_module).
+// Local and parameter variables of this function get offsets.  Bodies of .func have places of their own,
+// below those of entries that call: lanes are independent columns, so static places serve every call except
+// recursion (refused by lower_module).
 void Lowering::place_variables() {
   const bool calls = std::any_of(function_.instructions.begin(), function_.instructions.end(),
                                  [](const Instruction& i) { return i.opcode == "call"; });
@@ -50,8 +56,10 @@ void Lowering::place_variables() {
     } else if (variable.space == Space::Local || variable.space == Space::Param) {
       address = local = align_up(local, variable.alignment);
       local += variable.bytes;
-      if (local > (1u << 20)) builder_.source.fail(variable.position, "more than 1 MiB of local memory per thread");
-    } else if (variable.space == Space::Shared && function_.entry && !variable.external && !variable.unsized) {
+      if (local > (1u << 20))
+        builder_.source.fail(variable.position, "more than 1 MiB of local memory per thread");
+    } else if (variable.space == Space::Shared && function_.entry && !variable.external &&
+               !variable.unsized) {
       shared = align_up(shared, variable.alignment);
       address = builder_.program.shared_reserved + shared;
       shared += variable.bytes;
@@ -100,11 +108,14 @@ void Lowering::mark_pending_load(Op& op) {
 
 void Lowering::use_pending_loads(Op& op) { load_waits_.push_back(op.index()); }
 
-// A tcgen05.ld may write its registers as late as the next wait::ld on any path: those waits count as uses of the registers.
+// A tcgen05.ld may write its registers as late as the next wait::ld on any path: those waits count as uses of
+// the registers.
 void Lowering::extend_pending_loads() {
   if (pending_loads_.empty() || load_waits_.empty()) return;
   const auto block_of_op = [&](uint32_t op) {
-    return static_cast<int32_t>(std::upper_bound(block_start_.begin(), block_start_.end(), op) - block_start_.begin()) - 1;
+    return static_cast<int32_t>(std::upper_bound(block_start_.begin(), block_start_.end(), op) -
+                                block_start_.begin()) -
+           1;
   };
   std::vector<std::vector<uint32_t>> waits(cfg_.blocks.size());
   for (const uint32_t w : load_waits_) waits[block_of_op(w)].push_back(w);
@@ -117,7 +128,8 @@ void Lowering::extend_pending_loads() {
       work.pop_back();
       const auto next = std::upper_bound(waits[block].begin(), waits[block].end(), from);
       if (next != waits[block].end()) {
-        for (const uint32_t reg : load.registers) extra.push_back({*next, Reference::Field::List, false, false, ~0u, reg});
+        for (const uint32_t reg : load.registers)
+          extra.push_back({*next, Reference::Field::List, false, false, ~0u, reg});
         continue;
       }
       for (const int32_t s : cfg_.blocks[block].successors)
@@ -141,7 +153,8 @@ void Lowering::run() {
     if (block.join) {
       instruction_ = nullptr;
       emit(handlers::join());
-      program.origins.back() = {function_.instructions[block.first].position, index_, function_.instructions[block.first].location};
+      program.origins.back() = {function_.instructions[block.first].position, index_,
+                                function_.instructions[block.first].location};
     }
     for (instruction_number_ = block.first; instruction_number_ < block.last; ++instruction_number_) {
       instruction_ = &function_.instructions[instruction_number_];
@@ -152,19 +165,24 @@ void Lowering::run() {
   block_start_.push_back(static_cast<uint32_t>(program.code.size()));
   // Control must not run off the end: an implicit return.
   if (instruction_) {
-    const Instruction end{.opcode = "ret", .position = instruction_->position, .location = instruction_->location, .operands = {}};
+    const Instruction end{.opcode = "ret",
+                          .position = instruction_->position,
+                          .location = instruction_->location,
+                          .operands = {}};
     instruction_ = &end;
     emit(handlers::leave(function_.entry));
     instruction_ = nullptr;
   }
   finish_branches();
   extend_pending_loads();
-  std::stable_sort(references_.begin(), references_.end(), [](const Reference& a, const Reference& b) { return a.op < b.op; });
+  std::stable_sort(references_.begin(), references_.end(),
+                   [](const Reference& a, const Reference& b) { return a.op < b.op; });
   const bool calls = !lowered_.callees.empty();
   const uint32_t first_row = function_.entry && !calls ? 0 : builder_.function_rows;
   const uint32_t first_predicate = function_.entry && !calls ? 1 : builder_.function_predicates;
-  const AllocationResult result = allocate_registers({program.code, program.lists, lowered_.start, cfg_, block_start_, virtuals_,
-                                                      references_, first_row, first_predicate});
+  const AllocationResult result =
+      allocate_registers({program.code, program.lists, lowered_.start, cfg_, block_start_, virtuals_,
+                          references_, first_row, first_predicate});
   lowered_.rows = result.rows;
   lowered_.predicates = result.predicates;
   lowered_.lowered = true;
@@ -184,7 +202,8 @@ void refuse_recursion(const ProgramBuilder& b) {
     state[f] = 1;
     for (const int32_t c : functions[f].callees) {
       if (state[c] == 1)
-        b.source.fail(b.module.functions[c].position, fmt::format("'{}' is recursive: recursion is not supported", functions[c].name));
+        b.source.fail(b.module.functions[c].position,
+                      fmt::format("'{}' is recursive: recursion is not supported", functions[c].name));
       if (state[c] == 0) visit(c);
     }
     state[f] = 2;
@@ -200,7 +219,8 @@ void lower_module(Program& program, const DeviceModel& device) {
   ProgramBuilder builder{program, module, *program.source, device, {}, 0, 1, 0};
   program.functions.resize(module.functions.size());
   program.shared_reserved = device.shared_reserved;
-  // Shared variables of module scope and of .func bodies have the same place in every kernel: they come first.
+  // Shared variables of module scope and of .func bodies have the same place in every kernel: they come
+  // first.
   uint32_t shared = 0;
   for (size_t v = 0; v < module.variables.size(); ++v) {
     const Variable& variable = module.variables[v];
@@ -212,7 +232,8 @@ void lower_module(Program& program, const DeviceModel& device) {
   }
   uint32_t dynamic_alignment = 16;
   for (const Variable& v : module.variables)
-    if (v.space == Space::Shared && (v.external || v.unsized)) dynamic_alignment = std::max(dynamic_alignment, v.alignment);
+    if (v.space == Space::Shared && (v.external || v.unsized))
+      dynamic_alignment = std::max(dynamic_alignment, v.alignment);
   for (const bool entries : {false, true})
     for (size_t f = 0; f < module.functions.size(); ++f) {
       if (module.functions[f].entry != entries) continue;

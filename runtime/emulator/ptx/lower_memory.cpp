@@ -20,18 +20,23 @@ Space space_of(std::string_view word) {
 // .param of a call or of a .func is a place in local memory; of an entry, the kernel's parameters.
 Space placed(Lowering& l, Space space, const Operand& address) {
   if (space != Space::Param || address.kind != Operand::Kind::Address) return space;
-  if (address.base == Operand::Kind::Variable) return l.parameter_of_entry(address.index) ? Space::Param : Space::Local;
+  if (address.base == Operand::Kind::Variable)
+    return l.parameter_of_entry(address.index) ? Space::Param : Space::Local;
   return l.is_entry() ? Space::Param : Space::Local;
 }
 
 // An address without a state space that names a variable lies in the variable's space.
 Space generic_or_named(Lowering& l, Space space, const Operand& address) {
-  if (space != Space::Generic || address.kind != Operand::Kind::Address || address.base != Operand::Kind::Variable) return space;
+  if (space != Space::Generic || address.kind != Operand::Kind::Address ||
+      address.base != Operand::Kind::Variable)
+    return space;
   const Space where = l.module().variables[address.index].space;
   return where == Space::Param ? placed(l, Space::Param, address) : where;
 }
 
-size_t vector_size(const Match& m) { return m.get("vec") == "v2" ? 2 : m.get("vec") == "v4" ? 4 : m.get("vec") == "v8" ? 8 : 1; }
+size_t vector_size(const Match& m) {
+  return m.get("vec") == "v2" ? 2 : m.get("vec") == "v4" ? 4 : m.get("vec") == "v8" ? 8 : 1;
+}
 
 void check_vector(Lowering& l, const Match& m, const Operand& values, Type type) {
   const size_t n = vector_size(m), have = values.kind == Operand::Kind::Vector ? values.elements.size() : 1;
@@ -79,7 +84,8 @@ void lower_st(Lowering& l, const Match& m) {
   const bool wide = widest(l, values) == 64 && bits(type) < 64;
   if (wide && values.kind == Operand::Kind::Vector)
     for (const Operand& o : values.elements)
-      if (o.kind != Operand::Kind::Register || l.register_bits(static_cast<uint32_t>(o.index)) != 64) l.fail(o, "registers of one vector have the same width");
+      if (o.kind != Operand::Kind::Register || l.register_bits(static_cast<uint32_t>(o.index)) != 64)
+        l.fail(o, "registers of one vector have the same width");
   const Handler h = handlers::store(space, bits(type) / 8, wide);
   if (!h) l.fail(fmt::format("'{}' cannot store .{} to {}", l.in().opcode, name(type), name(space)));
   auto op = l.emit(h);
@@ -91,7 +97,8 @@ void lower_prefetch_tensormap(Lowering& l, const Match&) { l.emit(handlers::nop(
 
 namespace {
 
-void emit_atomic(Lowering& l, const Match& m, const Operand* result, const Operand& address, const Operand& value, const Operand* second) {
+void emit_atomic(Lowering& l, const Match& m, const Operand* result, const Operand& address,
+                 const Operand& value, const Operand* second) {
   const Type type = m.type();
   const Space space = generic_or_named(l, space_of(m.get("space")), address);
   const std::string_view name_of = m.get("op");
@@ -117,7 +124,9 @@ void lower_atom(Lowering& l, const Match& m) {
   emit_atomic(l, m, &l.operand(0), l.operand(1), l.operand(2), cas ? &l.operand(3) : nullptr);
 }
 
-void lower_red(Lowering& l, const Match& m) { emit_atomic(l, m, nullptr, l.operand(0), l.operand(1), nullptr); }
+void lower_red(Lowering& l, const Match& m) {
+  emit_atomic(l, m, nullptr, l.operand(0), l.operand(1), nullptr);
+}
 
 void lower_st_async(Lowering& l, const Match& m) {
   const Type type = m.type();
@@ -142,7 +151,8 @@ void lower_red_async(Lowering& l, const Match& m) {
 }
 
 void lower_st_bulk(Lowering& l, const Match&) {
-  if (l.integer(l.operand(2), "the value of st.bulk") != 0) l.fail(l.operand(2), "st.bulk stores zeroes only");
+  if (l.integer(l.operand(2), "the value of st.bulk") != 0)
+    l.fail(l.operand(2), "st.bulk stores zeroes only");
   auto op = l.emit(handlers::store_bulk());
   op.src(1, l.operand(1), Type::U64);
   op.address(0, l.operand(0), Space::Shared);
@@ -157,9 +167,12 @@ void lower_cp_async(Lowering& l, const Match& m) {
   auto op = l.emit(handlers::cp_async()).aux(static_cast<uint32_t>(bytes));
   if (extra == 1) {
     const Operand& o = l.operand(3);
-    const bool predicate = o.kind == Operand::Kind::Register && l.function().registers[o.index].type == Type::Pred;
-    if (predicate) op.flag(kUniform).src_pred(2, o);
-    else op.src(2, o, Type::U32);
+    const bool predicate =
+        o.kind == Operand::Kind::Register && l.function().registers[o.index].type == Type::Pred;
+    if (predicate)
+      op.flag(kUniform).src_pred(2, o);
+    else
+      op.src(2, o, Type::U32);
   }
   op.second_address(1, l.operand(1), Space::Global);
   op.address(0, l.operand(0), Space::Shared);
@@ -168,11 +181,16 @@ void lower_cp_async(Lowering& l, const Match& m) {
 void lower_ldmatrix(Lowering& l, const Match& m) {
   const uint32_t count = m.get("num") == "x1" ? 1 : m.get("num") == "x2" ? 2 : 4;
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
-  if (m.get("shape") == "m8n16" || (shape == 1) != (m.get("t") == "b8")) return l.refuse("only m8n8.b16 and m16n16.b8 are modelled");
+  if (m.get("shape") == "m8n16" || (shape == 1) != (m.get("t") == "b8"))
+    return l.refuse("only m8n8.b16 and m16n16.b8 are modelled");
   const Operand& d = l.operand(0);
   const size_t registers = shape == 0 ? count : 2 * count;
-  if ((d.kind == Operand::Kind::Vector ? d.elements.size() : 1) != registers) l.fail(d, fmt::format("{} registers are needed", registers));
-  auto op = l.emit(handlers::ldmatrix(shape)).aux(count).mode(m.has("space") ? 0 : 1).flag(kUniform, m.has("trans"));
+  if ((d.kind == Operand::Kind::Vector ? d.elements.size() : 1) != registers)
+    l.fail(d, fmt::format("{} registers are needed", registers));
+  auto op = l.emit(handlers::ldmatrix(shape))
+                .aux(count)
+                .mode(m.has("space") ? 0 : 1)
+                .flag(kUniform, m.has("trans"));
   op.address(0, l.operand(1), m.has("space") ? Space::Shared : Space::Generic);
   op.list_dst(d, 32);
 }
@@ -182,8 +200,12 @@ void lower_stmatrix(Lowering& l, const Match& m) {
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
   if ((shape == 1) != (m.get("t") == "b8")) l.fail("stmatrix: m8n8 goes with b16, m16n8 with b8");
   const Operand& s = l.operand(1);
-  if ((s.kind == Operand::Kind::Vector ? s.elements.size() : 1) != count) l.fail(s, fmt::format("{} registers are needed", count));
-  auto op = l.emit(handlers::stmatrix(shape)).aux(count).mode(m.has("space") ? 0 : 1).flag(kUniform, m.has("trans"));
+  if ((s.kind == Operand::Kind::Vector ? s.elements.size() : 1) != count)
+    l.fail(s, fmt::format("{} registers are needed", count));
+  auto op = l.emit(handlers::stmatrix(shape))
+                .aux(count)
+                .mode(m.has("space") ? 0 : 1)
+                .flag(kUniform, m.has("trans"));
   op.list_src(s, Type::B32);
   op.address(0, l.operand(0), m.has("space") ? Space::Shared : Space::Generic);
 }

@@ -19,13 +19,15 @@ Space space_of(std::string_view word) {
 
 }  // namespace
 
-// mov d, a with a register, constant, special register, address or function; mov d, {a, b, ...} and mov {d, e, ...}, a repack bits.
+// mov d, a with a register, constant, special register, address or function; mov d, {a, b, ...} and mov {d,
+// e, ...}, a repack bits.
 void lower_mov(Lowering& l, const Match& m) {
   const Type type = m.type();
   const Operand &d = l.operand(0), &a = l.operand(1);
   if (type == Type::Pred) {
     if (a.kind == Operand::Kind::Special) {
-      if (a.index != static_cast<int32_t>(SpecialRegister::IsExplicitCluster)) l.fail(a, "this special register is no predicate");
+      if (a.index != static_cast<int32_t>(SpecialRegister::IsExplicitCluster))
+        l.fail(a, "this special register is no predicate");
       l.emit(handlers::read_special_predicate()).dst_pred(d);
       return;
     }
@@ -35,7 +37,8 @@ void lower_mov(Lowering& l, const Match& m) {
   const uint32_t width = bits(type);
   if (d.kind == Operand::Kind::Vector) {
     const auto parts = static_cast<uint32_t>(d.elements.size());
-    if (parts < 2 || width % parts || width / parts < 8) l.fail(d, fmt::format("{} bits do not divide into {} parts", width, parts));
+    if (parts < 2 || width % parts || width / parts < 8)
+      l.fail(d, fmt::format("{} bits do not divide into {} parts", width, parts));
     const Handler h = handlers::unpack(width / parts, parts);
     if (!h) l.fail("this repacking does not exist");
     auto op = l.emit(h);
@@ -45,7 +48,8 @@ void lower_mov(Lowering& l, const Match& m) {
   }
   if (a.kind == Operand::Kind::Vector) {
     const auto parts = static_cast<uint32_t>(a.elements.size());
-    if (parts < 2 || width % parts || width / parts < 8) l.fail(a, fmt::format("{} bits do not divide into {} parts", width, parts));
+    if (parts < 2 || width % parts || width / parts < 8)
+      l.fail(a, fmt::format("{} bits do not divide into {} parts", width, parts));
     const uint32_t part = width / parts;
     const Handler h = handlers::pack(part, parts);
     if (!h) l.fail("this repacking does not exist");
@@ -54,7 +58,8 @@ void lower_mov(Lowering& l, const Match& m) {
     op.dst(d, width);
     return;
   }
-  if (a.kind == Operand::Kind::Special || a.kind == Operand::Kind::Variable || a.kind == Operand::Kind::Function) {
+  if (a.kind == Operand::Kind::Special || a.kind == Operand::Kind::Variable ||
+      a.kind == Operand::Kind::Function) {
     if (width < 32) l.fail(a, fmt::format("a .{} register is too narrow for this value", name(type)));
     l.emit_load(a, width).dst(d, width);
     return;
@@ -71,12 +76,20 @@ void lower_cvta(Lowering& l, const Match& m) {
     l.emit_load(a, 64, true).dst(l.operand(0), 64);
     return;
   }
-  const uint64_t window = space == Space::Shared ? kSharedWindow : space == Space::Local ? kLocalWindow : kParamWindow;
-  l.emit(handlers::cvta(space, m.has("to"))).imm(static_cast<int64_t>(window)).src(0, a, Type::U64).dst(l.operand(0), 64);
+  const uint64_t window = space == Space::Shared  ? kSharedWindow
+                          : space == Space::Local ? kLocalWindow
+                                                  : kParamWindow;
+  l.emit(handlers::cvta(space, m.has("to")))
+      .imm(static_cast<int64_t>(window))
+      .src(0, a, Type::U64)
+      .dst(l.operand(0), 64);
 }
 
 void lower_isspacep(Lowering& l, const Match& m) {
-  l.emit(handlers::isspacep()).aux(handlers::isspacep_kind(m.get("space"))).src(0, l.operand(1), Type::U64).dst_pred(l.operand(0));
+  l.emit(handlers::isspacep())
+      .aux(handlers::isspacep_kind(m.get("space")))
+      .src(0, l.operand(1), Type::U64)
+      .dst_pred(l.operand(0));
 }
 
 void lower_mapa(Lowering& l, const Match& m) {
@@ -95,7 +108,9 @@ void lower_getctarank(Lowering& l, const Match& m) {
 void lower_nothing(Lowering& l, const Match&) { l.emit(handlers::nop()); }
 
 // The value of a cache policy is opaque and ignored.
-void lower_createpolicy(Lowering& l, const Match&) { l.emit(handlers::broadcast(true)).imm(0x1000000000000000).dst(l.operand(0), 64); }
+void lower_createpolicy(Lowering& l, const Match&) {
+  l.emit(handlers::broadcast(true)).imm(0x1000000000000000).dst(l.operand(0), 64);
+}
 
 void lower_refused(Lowering& l, const Match& m) {
   const std::string_view opcode = l.in().opcode;

@@ -24,7 +24,9 @@ TmemShape shape_of(std::string_view s) {
   return s == "16x256b" ? TmemShape::S16x256b : TmemShape::S16x32bx2;
 }
 // Registers of a thread: blackwell-isa 2.
-uint32_t registers_of(TmemShape shape, uint32_t n) { return shape == TmemShape::S16x128b ? 2 * n : shape == TmemShape::S16x256b ? 4 * n : n; }
+uint32_t registers_of(TmemShape shape, uint32_t n) {
+  return shape == TmemShape::S16x128b ? 2 * n : shape == TmemShape::S16x256b ? 4 * n : n;
+}
 
 const char* kPairs = "cta_group::2 (pairs of CTAs) is not modelled";
 
@@ -54,19 +56,23 @@ namespace {
 void tmem_address(Lowering& l, Lowering::Op& op, int k, const Operand& o) {
   const uint16_t flags = op.op().flags;
   op.address(k, o, Space::Shared);
-  if ((op.op().flags & kWideAddress) && o.base == Operand::Kind::Register) l.fail(o, "a tensor-memory address register has 32 bits");
-  if (o.base == Operand::Kind::Integer) op.op().src[k] = l.constant32(static_cast<uint32_t>(o.value)), op.op().imm = 0;
+  if ((op.op().flags & kWideAddress) && o.base == Operand::Kind::Register)
+    l.fail(o, "a tensor-memory address register has 32 bits");
+  if (o.base == Operand::Kind::Integer)
+    op.op().src[k] = l.constant32(static_cast<uint32_t>(o.value)), op.op().imm = 0;
   op.op().flags = flags;
 }
 
 void check_registers(Lowering& l, const Operand& o, uint32_t wanted) {
   if (o.kind != Operand::Kind::Vector) l.fail(o, "a vector in braces is needed here");
-  if (o.elements.size() != wanted) l.fail(o, fmt::format("{} registers, the shape has {}", o.elements.size(), wanted));
+  if (o.elements.size() != wanted)
+    l.fail(o, fmt::format("{} registers, the shape has {}", o.elements.size(), wanted));
 }
 
 }  // namespace
 
-// aux: bits 0-3 shape, 4 pack, 8-15 repeat; imm: address offset; mode: distance of the second half (16x32bx2).
+// aux: bits 0-3 shape, 4 pack, 8-15 repeat; imm: address offset; mode: distance of the second half
+// (16x32bx2).
 void lower_tcgen05_ld(Lowering& l, const Match& m) {
   const TmemShape shape = shape_of(m.get("shape"));
   const bool two = shape == TmemShape::S16x32bx2;
@@ -99,7 +105,9 @@ void lower_tcgen05_wait(Lowering& l, const Match& m) {
   if (load) l.use_pending_loads(op);
 }
 
-void lower_tcgen05_fence(Lowering& l, const Match& m) { l.emit(handlers::tcgen05_fence()).aux(m.get("op") == "fence::before_thread_sync"); }
+void lower_tcgen05_fence(Lowering& l, const Match& m) {
+  l.emit(handlers::tcgen05_fence()).aux(m.get("op") == "fence::before_thread_sync");
+}
 
 void lower_tcgen05_cp(Lowering& l, const Match& m) {
   if (pair(m)) return l.refuse(kPairs);
@@ -107,10 +115,15 @@ void lower_tcgen05_cp(Lowering& l, const Match& m) {
   const std::string_view shape = m.get("shape"), multicast = m.get("multicast");
   TmemCopyShape s = TmemCopyShape::S128x256b;
   bool ok = multicast.empty();
-  if (shape == "128x128b") s = TmemCopyShape::S128x128b;
-  else if (shape == "4x256b") s = TmemCopyShape::S4x256b;
-  else if (shape == "64x128b") s = multicast == "warpx2::02_13" ? TmemCopyShape::S64x128b_02_13 : TmemCopyShape::S64x128b_01_23, ok = multicast.substr(0, 6) == "warpx2";
-  else if (shape == "32x128b") s = TmemCopyShape::S32x128b, ok = multicast == "warpx4";
+  if (shape == "128x128b")
+    s = TmemCopyShape::S128x128b;
+  else if (shape == "4x256b")
+    s = TmemCopyShape::S4x256b;
+  else if (shape == "64x128b")
+    s = multicast == "warpx2::02_13" ? TmemCopyShape::S64x128b_02_13 : TmemCopyShape::S64x128b_01_23,
+    ok = multicast.substr(0, 6) == "warpx2";
+  else if (shape == "32x128b")
+    s = TmemCopyShape::S32x128b, ok = multicast == "warpx4";
   if (!ok) l.fail(fmt::format("tcgen05.cp of shape .{} does not go with multicast '{}'", shape, multicast));
   auto op = l.emit(handlers::tcgen05_copy());
   op.aux(static_cast<uint32_t>(s)).src(1, l.operand(1), Type::B64);
@@ -126,19 +139,21 @@ void lower_tcgen05_commit(Lowering& l, const Match& m) {
   op.address(0, l.operand(0), generic ? Space::Generic : Space::Shared).flag(kGenericAddress, generic);
 }
 
-// List: d, a, b, idesc, scale a, scale b, then the disable-output-lane mask; src0 the enable-input-d predicate.
-// aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 8-11 scale vector, 12-15 mask words; mode: scale-input-d;
-// imm: index of the address offsets (d, a, scale a, scale b) in Program::lists.
+// List: d, a, b, idesc, scale a, scale b, then the disable-output-lane mask; src0 the enable-input-d
+// predicate. aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 8-11 scale vector, 12-15 mask words;
+// mode: scale-input-d; imm: index of the address offsets (d, a, scale a, scale b) in Program::lists.
 void lower_tcgen05_mma(Lowering& l, const Match& m) {
   if (pair(m)) return l.refuse(kPairs);
   if (m.has("ashift")) return l.refuse(".ashift is not modelled");
-  static constexpr std::string_view kKinds[] = {"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"};
+  static constexpr std::string_view kKinds[] = {"kind::f16",      "kind::tf32", "kind::f8f6f4",  "kind::i8",
+                                                "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"};
   uint32_t kind = 0;
   while (m.get("kind") != kKinds[kind]) ++kind;
   const bool scaled = m.has("block_scale");
   const std::string_view vec = m.get("vec");
   uint32_t vector = vec == "scale_vec::1X" ? 1 : vec == "scale_vec::2X" ? 2 : vec == "scale_vec::4X" ? 4 : 0;
-  // The block spellings name the same things by block length: K bytes of 32 elements (mxf8f6f4) or 64 (mxf4, mxf4nvf4).
+  // The block spellings name the same things by block length: K bytes of 32 elements (mxf8f6f4) or 64 (mxf4,
+  // mxf4nvf4).
   if (vec == "block32") vector = kind == 4 ? 1 : 2;
   if (vec == "block16") vector = 4;
   const bool fits = !scaled || vector == 0 ? kind != 6 || vector != 0
@@ -151,12 +166,15 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
   const bool a_in_tmem = a.kind == Operand::Kind::Address;
   size_t next = 4;
   const Operand *scale_a = nullptr, *scale_b = nullptr, *mask = nullptr, *scale_d = nullptr;
-  if (scaled) scale_a = &l.operand(next++), scale_b = &l.operand(next++);
-  else if (l.operand(next).kind == Operand::Kind::Vector) mask = &l.operand(next++);
+  if (scaled)
+    scale_a = &l.operand(next++), scale_b = &l.operand(next++);
+  else if (l.operand(next).kind == Operand::Kind::Vector)
+    mask = &l.operand(next++);
   const Operand& enable = l.operand(next++);
   if (!scaled && l.operands() > next) scale_d = &l.operand(next++);
   if (l.operands() != next) l.fail("too many operands");
-  if (mask && mask->elements.size() != 4) l.fail(*mask, "the disable-output-lane mask of cta_group::1 has 4 registers");
+  if (mask && mask->elements.size() != 4)
+    l.fail(*mask, "the disable-output-lane mask of cta_group::1 has 4 registers");
   if (scale_d && kind > 1) l.fail(*scale_d, "scale-input-d exists for kind::f16 and kind::tf32");
 
   auto op = l.emit(handlers::tcgen05_mma());
@@ -167,8 +185,9 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
     op.mode(static_cast<uint32_t>(n));
   }
   std::vector<uint32_t> offsets;
-  const auto address = [&](const Operand& o) {   // one list entry, its offset kept aside
-    if (o.kind != Operand::Kind::Address || o.base == Operand::Kind::Variable) l.fail(o, "a tensor-memory address in brackets is needed here");
+  const auto address = [&](const Operand& o) {  // one list entry, its offset kept aside
+    if (o.kind != Operand::Kind::Address || o.base == Operand::Kind::Variable)
+      l.fail(o, "a tensor-memory address in brackets is needed here");
     Operand value;
     value.kind = o.base == Operand::Kind::Register ? Operand::Kind::Register : Operand::Kind::Integer;
     value.index = o.index;
@@ -178,8 +197,10 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
     op.list_src(value, Type::B32);
   };
   address(l.operand(0));
-  if (a_in_tmem) address(a);
-  else op.list_src(a, Type::B64), offsets.push_back(0);
+  if (a_in_tmem)
+    address(a);
+  else
+    op.list_src(a, Type::B64), offsets.push_back(0);
   op.list_src(l.operand(2), Type::B64);
   op.list_src(l.operand(3), Type::B32);
   if (scaled) address(*scale_a), address(*scale_b);

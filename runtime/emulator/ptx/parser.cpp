@@ -35,7 +35,8 @@ std::string_view Parser::expect_string(const char* what) {
 uint32_t Parser::parse_unsigned() {
   const uint32_t position = here().offset;
   const int64_t value = parse_constant();
-  if (value < 0 || value > 0xffffffffll) source_.fail(position, fmt::format("{} is not an unsigned 32-bit number", value));
+  if (value < 0 || value > 0xffffffffll)
+    source_.fail(position, fmt::format("{} is not an unsigned 32-bit number", value));
   return static_cast<uint32_t>(value);
 }
 
@@ -90,20 +91,29 @@ void Parser::parse_directive() {
     expect(';', "after .alias");
   } else if (word == "pragma") {
     advance();
-    do expect_string("a pragma"); while (accept(','));
+    do expect_string("a pragma");
+    while (accept(','));
     expect(';', "after .pragma");
   } else {
     bool external = false;
     for (;;) {
-      if (accept_directive("extern")) external = true;
-      else if (!(accept_directive("visible") || accept_directive("weak") || accept_directive("common"))) break;
+      if (accept_directive("extern"))
+        external = true;
+      else if (!(accept_directive("visible") || accept_directive("weak") || accept_directive("common")))
+        break;
     }
-    if (accept_directive("entry")) parse_function(true, external);
-    else if (accept_directive("func")) parse_function(false, external);
-    else if (accept_directive("global")) parse_variables(Space::Global, external, false);
-    else if (accept_directive("const")) parse_variables(Space::Const, external, false);
-    else if (accept_directive("shared")) parse_variables(Space::Shared, external, false);
-    else fail(fmt::format("unknown directive {}", shown()));
+    if (accept_directive("entry"))
+      parse_function(true, external);
+    else if (accept_directive("func"))
+      parse_function(false, external);
+    else if (accept_directive("global"))
+      parse_variables(Space::Global, external, false);
+    else if (accept_directive("const"))
+      parse_variables(Space::Const, external, false);
+    else if (accept_directive("shared"))
+      parse_variables(Space::Shared, external, false);
+    else
+      fail(fmt::format("unknown directive {}", shown()));
   }
 }
 
@@ -118,7 +128,8 @@ void Parser::parse_section() {
   std::string_view label;
   while (!is('}')) {
     if (is(Token::Kind::End)) fail(".section .debug_str has no closing brace");
-    if (is(Token::Kind::Identifier) && ahead(1).kind == Token::Kind::Punctuation && ahead(1).punctuation == ':') {
+    if (is(Token::Kind::Identifier) && ahead(1).kind == Token::Kind::Punctuation &&
+        ahead(1).punctuation == ':') {
       label = text();
       advance();
       advance();
@@ -160,7 +171,9 @@ std::vector<int32_t> Parser::parse_parameters(bool returns) {
         alignment = parse_unsigned();
       } else if (accept_directive("ptr")) {
         // .ptr{.space}{.align N} describes the pointee
-        if (directive() == "global" || directive() == "const" || directive() == "shared" || directive() == "local") advance();
+        if (directive() == "global" || directive() == "const" || directive() == "shared" ||
+            directive() == "local")
+          advance();
         if (accept_directive("align")) parse_unsigned();
       } else if ((type = find_type(directive()))) {
         advance();
@@ -184,7 +197,8 @@ std::vector<int32_t> Parser::parse_parameters(bool returns) {
     if (v.alignment > 128 || (v.alignment & (v.alignment - 1)))
       source_.fail(v.position, fmt::format("alignment {} is not a power of two up to 128", v.alignment));
     parameters.push_back(declare_variable(std::move(v), true));
-    if (!accept(',') && !is(')')) fail(fmt::format("expected ',' or ')' in the parameter list, found {}", shown()));
+    if (!accept(',') && !is(')'))
+      fail(fmt::format("expected ',' or ')' in the parameter list, found {}", shown()));
   }
   if (returns && parameters.size() > 1) fail("functions return at most one parameter");
   return parameters;
@@ -192,18 +206,31 @@ std::vector<int32_t> Parser::parse_parameters(bool returns) {
 
 void Parser::parse_function_directives(Function& f) {
   for (;;) {
-    if (accept_directive("maxntid")) parse_triple(f.max_threads);
-    else if (accept_directive("reqntid")) parse_triple(f.required_threads);
-    else if (accept_directive("reqnctapercluster")) parse_triple(f.required_cluster);
-    else if (accept_directive("minnctapersm")) f.min_ctas = parse_unsigned();
-    else if (accept_directive("maxnctapersm")) parse_unsigned();
-    else if (accept_directive("maxnreg")) f.max_registers = parse_unsigned();
-    else if (accept_directive("maxclusterrank")) parse_unsigned();
-    else if (accept_directive("explicitcluster")) f.explicit_cluster = true;
-    else if (accept_directive("noreturn")) {}
-    else if (accept_directive("pragma")) { do expect_string("a pragma"); while (accept(',')); expect(';', "after .pragma"); }
-    else if (is(Token::Kind::DotWord)) fail(fmt::format("unknown function directive {}", shown()));
-    else return;
+    if (accept_directive("maxntid"))
+      parse_triple(f.max_threads);
+    else if (accept_directive("reqntid"))
+      parse_triple(f.required_threads);
+    else if (accept_directive("reqnctapercluster"))
+      parse_triple(f.required_cluster);
+    else if (accept_directive("minnctapersm"))
+      f.min_ctas = parse_unsigned();
+    else if (accept_directive("maxnctapersm"))
+      parse_unsigned();
+    else if (accept_directive("maxnreg"))
+      f.max_registers = parse_unsigned();
+    else if (accept_directive("maxclusterrank"))
+      parse_unsigned();
+    else if (accept_directive("explicitcluster"))
+      f.explicit_cluster = true;
+    else if (accept_directive("noreturn")) {
+    } else if (accept_directive("pragma")) {
+      do expect_string("a pragma");
+      while (accept(','));
+      expect(';', "after .pragma");
+    } else if (is(Token::Kind::DotWord))
+      fail(fmt::format("unknown function directive {}", shown()));
+    else
+      return;
   }
 }
 

@@ -1,5 +1,6 @@
-// PTX text to a Module.  Accepts what NVRTC and nvcc emit and what inline assembly adds: nested scopes of registers and labels, registers
-// without a percent sign, several statements on a line, initialised data, debug sections.  Throws PtxError, never crashes.
+// PTX text to a Module.  Accepts what NVRTC and nvcc emit and what inline assembly adds: nested scopes of
+// registers and labels, registers without a percent sign, several statements on a line, initialised data,
+// debug sections.  Throws PtxError, never crashes.
 #pragma once
 
 #include "ptx/ast.hpp"

@@ -8,7 +8,7 @@
 namespace mxfa::emulator::ptx {
 namespace {
 
-constexpr uint32_t kMaxRegisters = 1u << 20;   // per declaration: "%r<4000000000>" must not exhaust memory
+constexpr uint32_t kMaxRegisters = 1u << 20;  // per declaration: "%r<4000000000>" must not exhaust memory
 
 }
 
@@ -27,29 +27,43 @@ void Parser::parse_body(Function& f) {
       continue;
     }
     if (is(Token::Kind::End)) fail(fmt::format("the body of '{}' has no closing brace", f.name));
-    if (is(Token::Kind::Identifier) && ahead(1).kind == Token::Kind::Punctuation && ahead(1).punctuation == ':') {
+    if (is(Token::Kind::Identifier) && ahead(1).kind == Token::Kind::Punctuation &&
+        ahead(1).punctuation == ':') {
       const std::string_view label = text();
       const uint32_t position = here().offset;
       advance();
       advance();
-      if (directive() == "branchtargets" || directive() == "calltargets") parse_branch_targets(label);
-      else if (directive() == "callprototype") parse_prototype(label);
-      else define_label(label, position);
+      if (directive() == "branchtargets" || directive() == "calltargets")
+        parse_branch_targets(label);
+      else if (directive() == "callprototype")
+        parse_prototype(label);
+      else
+        define_label(label, position);
       continue;
     }
     if (is(Token::Kind::DotWord)) {
-      if (accept_directive("reg")) parse_registers();
-      else if (accept_directive("loc")) parse_location();
-      else if (accept_directive("local")) parse_variables(Space::Local, false, true);
-      else if (accept_directive("shared")) parse_variables(Space::Shared, false, true);
-      else if (accept_directive("param")) parse_variables(Space::Param, false, true);
-      else if (accept_directive("global")) parse_variables(Space::Global, false, true);
-      else if (accept_directive("const")) parse_variables(Space::Const, false, true);
+      if (accept_directive("reg"))
+        parse_registers();
+      else if (accept_directive("loc"))
+        parse_location();
+      else if (accept_directive("local"))
+        parse_variables(Space::Local, false, true);
+      else if (accept_directive("shared"))
+        parse_variables(Space::Shared, false, true);
+      else if (accept_directive("param"))
+        parse_variables(Space::Param, false, true);
+      else if (accept_directive("global"))
+        parse_variables(Space::Global, false, true);
+      else if (accept_directive("const"))
+        parse_variables(Space::Const, false, true);
       else if (accept_directive("extern")) {
-        if (accept_directive("shared")) parse_variables(Space::Shared, true, true);
-        else fail("only .shared variables can be .extern inside a function");
+        if (accept_directive("shared"))
+          parse_variables(Space::Shared, true, true);
+        else
+          fail("only .shared variables can be .extern inside a function");
       } else if (accept_directive("pragma")) {
-        do expect_string("a pragma"); while (accept(','));
+        do expect_string("a pragma");
+        while (accept(','));
         expect(';', "after .pragma");
       } else {
         fail(fmt::format("unknown directive {}", shown()));
@@ -147,7 +161,8 @@ void Parser::parse_location() {
 void Parser::define_label(std::string_view label, uint32_t position) {
   Scope& scope = scopes_.back();
   const auto number = static_cast<int32_t>(function_->label_targets.size());
-  if (!scope.labels.emplace(label, number).second) source_.fail(position, fmt::format("label '{}' is defined twice", label));
+  if (!scope.labels.emplace(label, number).second)
+    source_.fail(position, fmt::format("label '{}' is defined twice", label));
   function_->label_targets.push_back(static_cast<int32_t>(function_->instructions.size()));
   function_->label_names.push_back(label);
 }
@@ -166,9 +181,14 @@ void Parser::close_scope() {
   scopes_.pop_back();
   for (const PendingLabel& p : scope.pending) {
     const auto it = scope.labels.find(p.name);
-    if (it != scope.labels.end()) function_->label_targets[p.number] = function_->label_targets[it->second];
-    else if (!scopes_.empty()) scopes_.back().pending.push_back(p);
-    else source_.fail(p.position, fmt::format("'{}' is not declared: no register, variable, function or label has this name", p.name));
+    if (it != scope.labels.end())
+      function_->label_targets[p.number] = function_->label_targets[it->second];
+    else if (!scopes_.empty())
+      scopes_.back().pending.push_back(p);
+    else
+      source_.fail(p.position,
+                   fmt::format("'{}' is not declared: no register, variable, function or label has this name",
+                               p.name));
   }
 }
 
@@ -203,7 +223,8 @@ void Parser::parse_instruction(bool guarded) {
     const std::string_view word = expect_name("a predicate register");
     i.guard = find_register(word);
     if (i.guard < 0) source_.fail(position, fmt::format("predicate '{}' is not declared", word));
-    if (function_->registers[i.guard].type != Type::Pred) source_.fail(position, fmt::format("'{}' is no predicate", word));
+    if (function_->registers[i.guard].type != Type::Pred)
+      source_.fail(position, fmt::format("'{}' is no predicate", word));
     i.position = here().offset;
   }
   i.opcode = expect_name("an opcode");
@@ -212,7 +233,8 @@ void Parser::parse_instruction(bool guarded) {
   i.modifiers = static_cast<uint32_t>(function_->modifiers.size()) - i.first_modifier;
   i.location = static_cast<int32_t>(function_->locations.size()) - 1;
   if (!is(';')) {
-    do i.operands.push_back(parse_operand()); while (accept(','));
+    do i.operands.push_back(parse_operand());
+    while (accept(','));
   }
   expect(';', "after the instruction");
   function_->instructions.push_back(std::move(i));
@@ -252,7 +274,8 @@ Operand Parser::parse_simple_operand() {
     o.negated = !o.negated;
     return o;
   }
-  const bool minus = is('-') && (ahead(1).kind == Token::Kind::Float32 || ahead(1).kind == Token::Kind::Float64);
+  const bool minus =
+      is('-') && (ahead(1).kind == Token::Kind::Float32 || ahead(1).kind == Token::Kind::Float64);
   if (minus) advance();
   if (is(Token::Kind::Float32) || is(Token::Kind::Float64)) {
     o.kind = is(Token::Kind::Float32) ? Operand::Kind::Float32 : Operand::Kind::Float64;
@@ -291,7 +314,7 @@ Operand Parser::parse_address() {
       source_.fail(position, fmt::format("'{}' cannot be an address", word));
     o.base = base.kind;
     o.index = base.index;
-    if (accept('+') || is('-')) o.value = parse_constant();   // "+-1024" too
+    if (accept('+') || is('-')) o.value = parse_constant();  // "+-1024" too
   } else {
     o.base = Operand::Kind::Integer;
     o.value = parse_constant();
@@ -314,14 +337,16 @@ Operand Parser::resolve(std::string_view word, uint32_t position) {
   }
   if ((o.index = find_register(word)) >= 0) {
     o.kind = Operand::Kind::Register;
-    if (is(Token::Kind::DotWord)) fail(fmt::format("register components such as {} are not supported", shown()));
+    if (is(Token::Kind::DotWord))
+      fail(fmt::format("register components such as {} are not supported", shown()));
     return o;
   }
   if (word[0] == '%') {
     std::string full(word);
     if (is(Token::Kind::DotWord)) full += text();
     const SpecialInfo* special = find_special(full);
-    if (!special) source_.fail(position, fmt::format("'{}' is neither a declared register nor a special register", full));
+    if (!special)
+      source_.fail(position, fmt::format("'{}' is neither a declared register nor a special register", full));
     if (full.size() != word.size()) advance();
     o.kind = Operand::Kind::Special;
     o.index = static_cast<int32_t>(special->id);

@@ -9,7 +9,7 @@
 namespace mxfa::emulator::ptx {
 namespace {
 
-constexpr uint64_t kMaxVariable = uint64_t{1} << 34;   // larger than any device; stops overflow of sizes
+constexpr uint64_t kMaxVariable = uint64_t{1} << 34;  // larger than any device; stops overflow of sizes
 
 }
 
@@ -17,9 +17,12 @@ int64_t Parser::integer(const Token& t) const {
   std::string_view digits = text(t);
   if (!digits.empty() && (digits.back() == 'U' || digits.back() == 'u')) digits.remove_suffix(1);
   uint64_t base = 10, value = 0;
-  if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X')) base = 16, digits.remove_prefix(2);
-  else if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'b' || digits[1] == 'B')) base = 2, digits.remove_prefix(2);
-  else if (digits.size() > 1 && digits[0] == '0') base = 8, digits.remove_prefix(1);
+  if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X'))
+    base = 16, digits.remove_prefix(2);
+  else if (digits.size() > 2 && digits[0] == '0' && (digits[1] == 'b' || digits[1] == 'B'))
+    base = 2, digits.remove_prefix(2);
+  else if (digits.size() > 1 && digits[0] == '0')
+    base = 8, digits.remove_prefix(1);
   for (const char c : digits) {
     const uint64_t d = c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
     if (d >= base) source_.fail(t.offset, "malformed number");
@@ -31,7 +34,8 @@ int64_t Parser::integer(const Token& t) const {
 
 uint64_t Parser::float_bits(const Token& t) const {
   const std::string_view word = text(t);
-  if (word.size() > 2 && word[0] == '0' && (word[1] | 32) >= 'd' && (word[1] | 32) <= 'f' && word[1] != 'e' && word[1] != 'E')
+  if (word.size() > 2 && word[0] == '0' && (word[1] | 32) >= 'd' && (word[1] | 32) <= 'f' && word[1] != 'e' &&
+      word[1] != 'E')
     return std::strtoull(std::string(word.substr(2)).c_str(), nullptr, 16);
   const double value = std::strtod(std::string(word).c_str(), nullptr);
   uint64_t raw;
@@ -71,8 +75,10 @@ int64_t Parser::parse_constant() {
         const int64_t divisor = parse_constant_unary();
         if (divisor == 0) source_.fail(position, "division by zero");
         const int64_t dividend = static_cast<int64_t>(value);
-        if (divisor == -1) value = remainder ? 0 : 0 - value;
-        else value = static_cast<uint64_t>(remainder ? dividend % divisor : dividend / divisor);
+        if (divisor == -1)
+          value = remainder ? 0 : 0 - value;
+        else
+          value = static_cast<uint64_t>(remainder ? dividend % divisor : dividend / divisor);
       } else {
         return value;
       }
@@ -80,9 +86,12 @@ int64_t Parser::parse_constant() {
   };
   uint64_t value = product();
   for (;;) {
-    if (accept('+')) value += product();
-    else if (accept('-')) value -= product();
-    else return static_cast<int64_t>(value);
+    if (accept('+'))
+      value += product();
+    else if (accept('-'))
+      value -= product();
+    else
+      return static_cast<int64_t>(value);
   }
 }
 
@@ -95,7 +104,8 @@ int32_t Parser::declare_variable(Variable v, bool in_function) {
     if (!fresh) {
       // ".extern .shared x[]" may be repeated, and an extern declaration may be followed by the definition.
       Variable& old = module_->variables[it->second];
-      if (in_function || !(old.external || v.external)) source_.fail(v.position, fmt::format("'{}' is declared twice", v.name));
+      if (in_function || !(old.external || v.external))
+        source_.fail(v.position, fmt::format("'{}' is declared twice", v.name));
       if (old.external) {
         const uint32_t alignment = std::max(old.alignment, v.alignment);
         old = std::move(v);
@@ -115,7 +125,8 @@ void Parser::parse_variables(Space space, bool external, bool in_function) {
   while (is(Token::Kind::DotWord)) {
     if (accept_directive("align")) {
       alignment = parse_unsigned();
-      if (alignment == 0 || (alignment & (alignment - 1)) || alignment > 65536) fail("alignment is not a power of two");
+      if (alignment == 0 || (alignment & (alignment - 1)) || alignment > 65536)
+        fail("alignment is not a power of two");
     } else if (accept_directive("attribute")) {
       expect('(', "after .attribute");
       while (!accept(')')) {
@@ -123,7 +134,9 @@ void Parser::parse_variables(Space space, bool external, bool in_function) {
         advance();
       }
     } else if (accept_directive("ptr")) {
-      if (accept_directive("global") || accept_directive("shared") || accept_directive("const") || accept_directive("local")) {}
+      if (accept_directive("global") || accept_directive("shared") || accept_directive("const") ||
+          accept_directive("local")) {
+      }
     } else if (accept_directive("v2")) {
       lanes = 2;
     } else if (accept_directive("v4")) {
@@ -157,7 +170,8 @@ void Parser::parse_variables(Space space, bool external, bool in_function) {
       expect(']', "after the array size");
     }
     if (accept('=')) {
-      if (space != Space::Global && space != Space::Const) fail("only .global and .const variables can have initial values");
+      if (space != Space::Global && space != Space::Const)
+        fail("only .global and .const variables can have initial values");
       uint64_t at = 0;
       const bool unsized = v.unsized;
       if (unsized) v.bytes = kMaxVariable;
@@ -175,7 +189,8 @@ void Parser::parse_initialiser(Variable& v, uint64_t& at) {
   if (accept('{')) {
     while (!accept('}')) {
       parse_initialiser(v, at);
-      if (!accept(',') && !is('}')) fail(fmt::format("expected ',' or '}}' in the initial values, found {}", shown()));
+      if (!accept(',') && !is('}'))
+        fail(fmt::format("expected ',' or '}}' in the initial values, found {}", shown()));
     }
     return;
   }
@@ -187,8 +202,11 @@ void Parser::parse_initialiser(Variable& v, uint64_t& at) {
 
 void Parser::parse_initial_value(Variable& v, uint64_t at) {
   const uint32_t element = std::max<uint32_t>(1, bits(v.type) / 8);
-  const auto store = [&](uint64_t value) { std::memcpy(v.data.data() + at, &value, std::min<uint32_t>(element, 8)); };
-  const bool negative = is('-') && (ahead(1).kind == Token::Kind::Float32 || ahead(1).kind == Token::Kind::Float64);
+  const auto store = [&](uint64_t value) {
+    std::memcpy(v.data.data() + at, &value, std::min<uint32_t>(element, 8));
+  };
+  const bool negative =
+      is('-') && (ahead(1).kind == Token::Kind::Float32 || ahead(1).kind == Token::Kind::Float64);
   if (negative) advance();
   if (is(Token::Kind::Float32) || is(Token::Kind::Float64)) {
     uint64_t raw = float_bits(here());
@@ -224,8 +242,10 @@ void Parser::parse_initial_value(Variable& v, uint64_t at) {
     } else {
       r.symbol = expect_name("a variable");
     }
-    if (accept('+')) r.addend += parse_constant();
-    else if (is('-')) r.addend += parse_constant();
+    if (accept('+'))
+      r.addend += parse_constant();
+    else if (is('-'))
+      r.addend += parse_constant();
     v.relocations.push_back(r);
     return;
   }

@@ -1,5 +1,5 @@
-// The parser's cursor and name tables; its productions are spread over parser.cpp (module and functions), parser_data.cpp (variables and
-// initialisers) and parser_body.cpp (statements and operands).
+// The parser's cursor and name tables; its productions are spread over parser.cpp (module and functions),
+// parser_data.cpp (variables and initialisers) and parser_body.cpp (statements and operands).
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@ namespace mxfa::emulator::ptx {
 
 class Parser {
  public:
-  explicit Parser(const Source& source) : source_(source), tokens_(tokenize(source)), module_(std::make_unique<Module>()) {}
+  explicit Parser(const Source& source)
+      : source_(source), tokens_(tokenize(source)), module_(std::make_unique<Module>()) {}
   std::unique_ptr<Module> run();
 
  private:
@@ -22,19 +23,25 @@ class Parser {
   bool is(Token::Kind kind) const { return here().kind == kind; }
   std::string_view text(const Token& t) const { return source_.text().substr(t.offset, t.length); }
   std::string_view text() const { return text(here()); }
-  std::string_view directive() const { return is(Token::Kind::DotWord) ? text().substr(1) : std::string_view(); }
-  void advance() { if (at_ + 1 < tokens_.size()) ++at_; }
+  std::string_view directive() const {
+    return is(Token::Kind::DotWord) ? text().substr(1) : std::string_view();
+  }
+  void advance() {
+    if (at_ + 1 < tokens_.size()) ++at_;
+  }
   bool accept(char c) { return is(c) ? (advance(), true) : false; }
   bool accept_directive(std::string_view word) { return directive() == word ? (advance(), true) : false; }
   void expect(char c, const char* where);
   std::string_view expect_name(const char* what);
   std::string_view expect_string(const char* what);
   [[noreturn]] void fail(const std::string& message) const { source_.fail(here().offset, message); }
-  std::string shown() const;                       // the current token, for messages
+  std::string shown() const;  // the current token, for messages
 
   // Nested braces, parentheses and signs recurse: garbage must end in an error, not in a stack overflow.
   struct Nesting {
-    explicit Nesting(Parser& p) : parser(p) { if (++parser.depth_ > 200) parser.fail("nested too deeply"); }
+    explicit Nesting(Parser& p) : parser(p) {
+      if (++parser.depth_ > 200) parser.fail("nested too deeply");
+    }
     ~Nesting() { --parser.depth_; }
     Parser& parser;
   };
@@ -46,7 +53,7 @@ class Parser {
   void parse_function_directives(Function& f);
   void parse_section();
   void skip_braces();
-  uint32_t parse_unsigned();                       // a constant expression that fits 32 bits
+  uint32_t parse_unsigned();  // a constant expression that fits 32 bits
   void parse_triple(uint32_t (&out)[3]);
 
   // ---- parser_data.cpp
@@ -54,14 +61,22 @@ class Parser {
   int32_t declare_variable(Variable v, bool in_function);
   void parse_initialiser(Variable& v, uint64_t& at);
   void parse_initial_value(Variable& v, uint64_t at);
-  int64_t parse_constant();                        // integer constant expression
+  int64_t parse_constant();  // integer constant expression
   int64_t parse_constant_unary();
   int64_t integer(const Token& t) const;
-  uint64_t float_bits(const Token& t) const;       // of a Float32 (32 bits) or Float64 (64 bits) literal
+  uint64_t float_bits(const Token& t) const;  // of a Float32 (32 bits) or Float64 (64 bits) literal
 
   // ---- parser_body.cpp
-  struct Range { std::string_view prefix; int32_t first; uint32_t count; };
-  struct PendingLabel { std::string_view name; int32_t number; uint32_t position; };
+  struct Range {
+    std::string_view prefix;
+    int32_t first;
+    uint32_t count;
+  };
+  struct PendingLabel {
+    std::string_view name;
+    int32_t number;
+    uint32_t position;
+  };
   struct Scope {
     std::vector<std::pair<std::string_view, int32_t>> registers;
     std::vector<Range> ranges;

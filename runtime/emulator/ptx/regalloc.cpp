@@ -1,6 +1,7 @@
-// Register allocation by live range.  Lanes are independent columns, so the liveness of a single thread decides: a write never touches
-// inactive lanes.  A range covers everything from its first to its last live micro-operation; source and destination of one
-// micro-operation never share a row, so handlers may read and write lane by lane in any order.
+// Register allocation by live range.  Lanes are independent columns, so the liveness of a single thread
+// decides: a write never touches inactive lanes.  A range covers everything from its first to its last live
+// micro-operation; source and destination of one micro-operation never share a row, so handlers may read and
+// write lane by lane in any order.
 #include <algorithm>
 #include <bit>
 
@@ -9,7 +10,9 @@
 namespace mxfa::emulator::ptx {
 namespace {
 
-struct Interval { uint32_t reg = 0, begin = 0xffffffffu, end = 0; };
+struct Interval {
+  uint32_t reg = 0, begin = 0xffffffffu, end = 0;
+};
 
 class Bits {
  public:
@@ -50,12 +53,16 @@ class Pool {
   std::vector<uint8_t> used_;
 };
 
-uint32_t MicroOp::* field(Reference::Field f) {
+uint32_t MicroOp::*field(Reference::Field f) {
   switch (f) {
-    case Reference::Field::Dst: return &MicroOp::dst;
-    case Reference::Field::Dst2: return &MicroOp::dst2;
-    case Reference::Field::Guard: return &MicroOp::guard;
-    default: return nullptr;
+    case Reference::Field::Dst:
+      return &MicroOp::dst;
+    case Reference::Field::Dst2:
+      return &MicroOp::dst2;
+    case Reference::Field::Guard:
+      return &MicroOp::guard;
+    default:
+      return nullptr;
   }
 }
 
@@ -73,12 +80,15 @@ AllocationResult allocate_registers(const AllocationInput& in) {
   }
   first_reference[blocks] = in.references.size();
 
-  // Registers whose every use follows a full definition in the same block need no data flow; the others get a dense number.
-  std::vector<int32_t> owner(registers, -1), dense(registers, -1);   // owner: the only block seen so far, -2: several
-  std::vector<uint32_t> defined(registers, 0xffffffffu);             // block + 1 of the last full definition
+  // Registers whose every use follows a full definition in the same block need no data flow; the others get a
+  // dense number.
+  std::vector<int32_t> owner(registers, -1),
+      dense(registers, -1);                               // owner: the only block seen so far, -2: several
+  std::vector<uint32_t> defined(registers, 0xffffffffu);  // block + 1 of the last full definition
   std::vector<uint32_t> dense_registers;
   const auto make_dense = [&](uint32_t reg) {
-    if (dense[reg] < 0) dense[reg] = static_cast<int32_t>(dense_registers.size()), dense_registers.push_back(reg);
+    if (dense[reg] < 0)
+      dense[reg] = static_cast<int32_t>(dense_registers.size()), dense_registers.push_back(reg);
   };
   // A guarded definition keeps the old value in other lanes of the mask: it reads as well.
   std::vector<uint8_t> guarded;
@@ -91,10 +101,12 @@ AllocationResult allocate_registers(const AllocationInput& in) {
     for (size_t k = first_reference[b]; k < first_reference[b + 1];) {
       size_t end = k;
       while (end < first_reference[b + 1] && in.references[end].op == in.references[k].op) ++end;
-      for (size_t r = k; r < end; ++r) {   // reads first
+      for (size_t r = k; r < end; ++r) {  // reads first
         const Reference& ref = in.references[r];
-        if (owner[ref.reg] == -1) owner[ref.reg] = static_cast<int32_t>(b);
-        else if (owner[ref.reg] != static_cast<int32_t>(b)) make_dense(ref.reg);
+        if (owner[ref.reg] == -1)
+          owner[ref.reg] = static_cast<int32_t>(b);
+        else if (owner[ref.reg] != static_cast<int32_t>(b))
+          make_dense(ref.reg);
         if (!kills(ref) && defined[ref.reg] != b) make_dense(ref.reg);
       }
       for (size_t r = k; r < end; ++r)
@@ -147,7 +159,8 @@ AllocationResult allocate_registers(const AllocationInput& in) {
   };
   for (const Reference& r : in.references) cover(r.reg, r.op);
   for (size_t b = 0; b < blocks; ++b) {
-    const uint32_t begin = in.block_start[b], end = in.block_start[b + 1] - (in.block_start[b + 1] > begin ? 1 : 0);
+    const uint32_t begin = in.block_start[b],
+                   end = in.block_start[b + 1] - (in.block_start[b + 1] > begin ? 1 : 0);
     for (size_t w = 0; w < words; ++w) {
       for (uint64_t bits = live_in[b].words()[w]; bits; bits &= bits - 1)
         cover(dense_registers[w * 64 + std::countr_zero(bits)], begin);
@@ -160,18 +173,21 @@ AllocationResult allocate_registers(const AllocationInput& in) {
   std::vector<Interval> order;
   for (const Interval& i : intervals)
     if (i.begin != 0xffffffffu) order.push_back(i);
-  std::sort(order.begin(), order.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::sort(order.begin(), order.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<uint32_t> place(registers, 0);
   Pool rows(in.first_row), predicates(in.first_predicate);
   const auto later = [](const Interval& a, const Interval& b) { return a.end > b.end; };
-  std::vector<Interval> active;   // heap by end
+  std::vector<Interval> active;  // heap by end
   for (const Interval& i : order) {
     while (!active.empty() && active.front().end < i.begin) {
       std::pop_heap(active.begin(), active.end(), later);
       const uint32_t reg = active.back().reg;
       active.pop_back();
-      if (in.virtuals[reg].predicate) predicates.give(place[reg], 1);
-      else rows.give(place[reg], in.virtuals[reg].rows);
+      if (in.virtuals[reg].predicate)
+        predicates.give(place[reg], 1);
+      else
+        rows.give(place[reg], in.virtuals[reg].rows);
     }
     place[i.reg] = in.virtuals[i.reg].predicate ? predicates.take(1) : rows.take(in.virtuals[i.reg].rows);
     active.push_back(i);
@@ -183,7 +199,7 @@ AllocationResult allocate_registers(const AllocationInput& in) {
     const bool predicate = in.virtuals[r.reg].predicate;
     if (r.field == Reference::Field::List) {
       if (r.list != ~0u) in.lists[r.list] = place[r.reg];
-    } else if (uint32_t MicroOp::* member = field(r.field)) {
+    } else if (uint32_t MicroOp::*member = field(r.field)) {
       op.*member = place[r.reg];
     } else {
       const int k = static_cast<int>(r.field) - static_cast<int>(Reference::Field::Src0);

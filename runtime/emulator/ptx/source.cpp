@@ -38,7 +38,8 @@ void Source::fail(uint32_t offset, const std::string& message) const {
   std::string quoted(line_text(line(offset)).substr(0, 160));
   for (char& c : quoted)
     if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = '?';
-  throw PtxError(fmt::format("line {}, column {}: {}\n    {}", line(offset), column(offset), message, quoted));
+  throw PtxError(
+      fmt::format("line {}, column {}: {}\n    {}", line(offset), column(offset), message, quoted));
 }
 
 }  // namespace mxfa::emulator::ptx

@@ -8,18 +8,44 @@
 namespace mxfa::emulator::ptx {
 
 enum class Type : uint8_t {
-  None, Pred,
-  B8, B16, B32, B64, B128,
-  U8, U16, U32, U64,
-  S8, S16, S32, S64,
-  F16, BF16, TF32, F32, F64,
-  F16x2, BF16x2, F32x2, U16x2, S16x2,
-  E4M3x2, E5M2x2, E2M1x2, E2M3x2, E3M2x2, UE8M0x2, E4M3x4, E5M2x4,
+  None,
+  Pred,
+  B8,
+  B16,
+  B32,
+  B64,
+  B128,
+  U8,
+  U16,
+  U32,
+  U64,
+  S8,
+  S16,
+  S32,
+  S64,
+  F16,
+  BF16,
+  TF32,
+  F32,
+  F64,
+  F16x2,
+  BF16x2,
+  F32x2,
+  U16x2,
+  S16x2,
+  E4M3x2,
+  E5M2x2,
+  E2M1x2,
+  E2M3x2,
+  E3M2x2,
+  UE8M0x2,
+  E4M3x4,
+  E5M2x4,
 };
 
 struct TypeInfo {
   Type type;
-  std::string_view name;   // without the dot
+  std::string_view name;  // without the dot
   uint16_t bits;
 };
 
