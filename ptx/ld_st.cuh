@@ -22,6 +22,17 @@ MXFA_DEVICE float ld_shared_f32(uint32_t address) {
   return value;
 }
 
+// ld.shared.v2, two FP32.
+struct F32x2 {
+  float x, y;
+};
+
+MXFA_DEVICE F32x2 ld_shared_v2_f32(uint32_t address) {
+  F32x2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+  return v;
+}
+
 MXFA_DEVICE void st_shared_b32(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
@@ -107,6 +118,15 @@ MXFA_DEVICE void st_global_f32(float* address, float value) {
 // red.global.add.f32 -- relaxed at GPU scope; flushes subnormals.
 MXFA_DEVICE void red_global_add_f32(float* address, float value) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
+}
+
+// red.global.add.v4.f32 -- four elements of 16 aligned bytes, each one relaxed addition at GPU scope;
+// subnormals flushed. PTX 8.1, sm_90.
+MXFA_DEVICE void red_global_add_v4_f32(float* address, float x, float y, float z, float w) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(address), "f"(x), "f"(y), "f"(z), "f"(w)
+               : "memory");
 }
 
 }  // namespace mxfa::ptx
