@@ -130,3 +130,51 @@ TEST_CASE("CUDA_LAUNCH_BLOCKING=1 makes the launch itself answer", "[driver][emu
   unsetenv("CUDA_LAUNCH_BLOCKING");
   cu.ready();
 }
+
+TEST_CASE("an instruction the CPU driver lacks is refused by name when it is reached",
+          "[driver][emulator-only]") {
+  Driver& cu = Driver::of("h200");
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  const std::string ptx = ptx_header("sm_90a") + ptx_kernel("culprit", "", "  wgmma.fence.sync.aligned;");
+  REQUIRE(cu.cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
+  REQUIRE(cu.cuModuleGetFunction(&function, module, "culprit") == CUDA_SUCCESS);
+  REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr) == CUDA_SUCCESS);
+  CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(mentions(cu.last_report(), {"wgmma.fence", "culprit"}));
+  cu.ready();
+}
+
+TEST_CASE("a tensor copy that starts between multiples of 16 bytes is an illegal instruction",
+          "[driver][emulator-only]") {
+  Driver& cu = Driver::of("h200");
+  CUdeviceptr memory = 0;
+  REQUIRE(cu.cuMemAlloc_v2(&memory, 4096) == CUDA_SUCCESS);
+  alignas(64) CUtensorMap map;
+  const cuuint64_t dims[2] = {40, 20}, strides[1] = {80};
+  const cuuint32_t box[2] = {8, 16}, ones[2] = {1, 1};
+  REQUIRE(cu.cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(memory),
+                                    dims, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                    CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS);
+  const std::string ptx =
+      ptx_header("sm_90") +
+      ptx_kernel("culprit", ".param .align 64 .b8 map[128]",
+                 "  .reg .b64 %w<2>;\n  .reg .b32 %r<4>;\n  .shared .align 128 .b8 data[256];\n  .shared "
+                 ".align 8 .b64 gate;\n"
+                 "  mov.b64 %w1, map;\n  cvta.param.u64 %w1, %w1;\n  mov.u32 %r1, data;\n  mov.u32 %r2, "
+                 "gate;\n  mov.u32 %r3, 3;\n"
+                 "  mbarrier.init.shared::cta.b64 [%r2], 1;\n"
+                 "  cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%w1, "
+                 "{%r3, %r3}], "
+                 "[%r2];");
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  REQUIRE(cu.cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
+  REQUIRE(cu.cuModuleGetFunction(&function, module, "culprit") == CUDA_SUCCESS);
+  void* parameters[] = {&map};
+  REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_SUCCESS);
+  CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  CHECK(mentions(cu.last_report(), {"coordinate 0", "16 bytes", "culprit"}));
+  cu.ready();
+}

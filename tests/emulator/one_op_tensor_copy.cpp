@@ -55,7 +55,7 @@ TEST_CASE("a tensor load places each element where its swizzle says, zeros outsi
        {std::pair(CU_TENSOR_MAP_SWIZZLE_NONE, 8u), std::pair(CU_TENSOR_MAP_SWIZZLE_NONE, 24u),
         std::pair(CU_TENSOR_MAP_SWIZZLE_32B, 16u), std::pair(CU_TENSOR_MAP_SWIZZLE_64B, 32u),
         std::pair(CU_TENSOR_MAP_SWIZZLE_128B, 64u)}) {
-    for (const auto& [x, y] : {std::pair(0, 0), std::pair(3, 2), std::pair(-5, -3), std::pair(30, 15)}) {
+    for (const auto& [x, y] : {std::pair(0, 0), std::pair(8, 2), std::pair(-8, -3), std::pair(32, 15)}) {
       CAPTURE(swizzle, box_columns, x, y);
       Tensor t;
       t.swizzle = swizzle;
@@ -123,7 +123,7 @@ TEST_CASE("a tensor store reads its swizzled box and writes only inside the tens
       for (size_t i = 0; i < box_elements.size(); ++i)
         box_elements[i] = add ? 0x4000 : static_cast<uint16_t>(i + 1);  // 2.0
       Buffer source(cu, box_elements);
-      const int x = 20, y = 10;  // PTX allows no negative start on the way to global memory
+      const int x = 24, y = 10;  // PTX allows no negative start on the way to global memory
       run_kernel({kFirst + pass_map("%w1") +
                       "  mov.u32 %r1, dynamic;\n  mov.u32 %r4, %lane;\nfill:\n  mad.wide.u32 %w2, %r4, 4, "
                       "%in;\n  ld.global.u32 %r6, [%w2];\n"

@@ -54,6 +54,11 @@ Box open(Warp& warp, const TensorCopy& copy) {
     refuse(CUDA_ERROR_NOT_SUPPORTED, fmt::format("the box is {} bytes wide and its swizzle {}: how narrower "
                                                  "rows are placed is not documented, make both equal",
                                                  box.row_bytes, swizzle_span(map.swizzle)));
+  // Not in the PTX ISA; an H200 answers every other start, of loads and stores and with every swizzle, so.
+  if (static_cast<int64_t>(box.coordinates[0]) * box.element % 16 != 0)
+    refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+           fmt::format("coordinate 0 is {}: rows must start at a multiple of 16 bytes, {} elements here",
+                       box.coordinates[0], 16 / box.element));
   if (copy.shared % 128 != 0)
     refuse(CUDA_ERROR_MISALIGNED_ADDRESS,
            fmt::format("the shared address {:#x} is not a multiple of 128", copy.shared));
