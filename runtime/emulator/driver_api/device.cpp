@@ -1,4 +1,5 @@
 // cuInit and the questions about the device.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -28,7 +29,8 @@ void initialize() {
 // Distinct for every model and stable over runs.
 CUuuid device_uuid() {
   CUuuid uuid{};
-  std::strncpy(uuid.bytes, ("mxfa-" + driver().device.model.key).c_str(), sizeof uuid.bytes);
+  const std::string text = "mxfa-" + driver().device.model.key;
+  std::memcpy(uuid.bytes, text.data(), std::min(text.size(), sizeof uuid.bytes));
   return uuid;
 }
 
