@@ -6,9 +6,7 @@
 // because O and the row sum share it, and most blocks then leave O alone (conditional rescaling,
 // FlashAttention-4).
 #pragma once
-#include "ptx/barrier.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/elect.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/mbarrier.cuh"
