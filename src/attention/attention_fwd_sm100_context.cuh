@@ -1,29 +1,15 @@
-// What every role of attention_fwd_sm100 shares: the parameters, addresses by the names of the tables, and
+// What every role of attention_fwd_sm100 shares: addresses by the names of the tables, and
 // the walk over tiles.
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/mbarrier.cuh"
+#include "src/attention/attention_forward_params.cuh"
 #include "src/attention/attention_fwd_sm100_tables.cuh"
 #include "src/common/jagged.cuh"
 
 namespace mxfa {
-
-// Twin of AttentionForwardParams in runtime/host/kernel_abi.hpp; scale_log2 > 0.
-struct AttentionForwardParams {
-  TensorMap q, k, v, o;
-  uint64_t scales_q, scales_k, scales_v;
-  uint64_t tiles;
-  uint64_t offsets_q, offsets_k;
-  uint64_t scale_offsets_q, scale_offsets_k;
-  uint64_t lse;
-  int64_t rows_o;
-  int32_t tile_count;
-  int32_t heads_q, heads_kv;
-  int32_t scale_tiles_q, scale_tiles_k;
-  float scale_log2;
-};
 
 namespace attention_fwd_sm100 {
 

@@ -24,6 +24,7 @@
 #include "ptx/sreg.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
+#include "src/attention/attention_forward_params.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
@@ -33,24 +34,6 @@
 namespace mxfa {
 
 using namespace ptx;
-
-// Twin of AttentionForwardParams in runtime/host/kernel_abi.hpp.
-struct AttentionForwardParams {
-  TensorMap q, k, v, o;
-  uint64_t scales_q, scales_k, scales_v;
-  uint64_t tiles;
-  uint64_t offsets_q, offsets_k;
-  uint64_t scale_offsets_q, scale_offsets_k;
-  uint64_t lse;
-  int64_t rows_o;
-  int32_t tile_count;
-  int32_t heads_q, heads_kv;
-  int32_t scale_tiles_q, scale_tiles_k;
-  float scale_log2;
-  int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
-  int32_t broadcast_q;
-  uint64_t counters;  // device, int32[2], zero before and after a launch: next tile, CTAs that have finished
-};
 
 template <class Config>
 struct AttentionFwdSm90 {
@@ -92,8 +75,8 @@ struct AttentionFwdSm90 {
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
 
-  // One arrival a consumer warp: every warp reads all of K and V, and each waits for its own quarter of a
-  // wgmma.
+  // One arrival a consumer warp: every warp reads all of K and V and the description of the tile, and each
+  // waits for its own quarter of a wgmma.
   static constexpr int kEmptyCount = 4 * kConsumers;
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
   static constexpr float kSumLimit =
@@ -123,7 +106,7 @@ struct AttentionFwdSm90 {
                  {"tile", kTileOffset, kTileBytes, kQStages, 16}},
         .tmem = {},
         .barriers = {{"q_full", kQFull, kQStages, 1, kQBytes, "load", "consumer", never, 0},
-                     {"q_empty", kQEmpty, kQStages, kConsumers, 0, "consumer warpgroup", "load", never, 1},
+                     {"q_empty", kQEmpty, kQStages, kEmptyCount, 0, "consumer warp", "load", never, 1},
                      {"kv_full", kKvFull, kStages, 1, kKvBytes, "load", "consumer", never, 0},
                      {"kv_empty", kKvEmpty, kStages, kEmptyCount, 0, "consumer warp", "load", never, 1}}};
   }
@@ -239,7 +222,7 @@ struct AttentionFwdSm90 {
     const AttentionForwardParams& p;
     uint32_t smem;
     int group, warp, lane;
-    PipelineState<kQStages> q_state;
+    uint32_t tile;  // tiles before this one: stage and phase of the Q ring in one register
     PipelineState<kStages> kv_state;
     float s[kTileN / 2];
     float o[kD / 2];
@@ -425,6 +408,7 @@ struct AttentionFwdSm90 {
       issue_qk(q, slot(k_state));
       wait_kv(v_state);
       wgmma_pin(o);
+      wgmma_fence();
       issue_pv(slot(v_state), accumulate);
       wgmma_wait<1>();
       wgmma_pin(s);
@@ -492,20 +476,29 @@ struct AttentionFwdSm90 {
     }
 
     // Hands the Q buffer of the tile before back to the loader.  Late enough that the O store has been read
-    // from it (no stall), early enough that the loader can fetch the next Q and K under this tile.
-    MXFA_DEVICE void release_q(int buffer) {
-      if (buffer >= 0 && warp == 0 && elect_one()) {
-        bulk_wait_group_read<0>();
-        mbarrier_arrive(smem + kQEmpty + 8 * buffer);
+    // from it (no stall), early enough that the loader can fetch the next Q and K under this tile.  Every warp
+    // arrives: a warp of a warpgroup without rows waits for nobody, and must have read the tile's description.
+    MXFA_DEVICE void release_last_q() {
+      if (tile > 0 && elect_one()) {
+        if (warp == 0) bulk_wait_group_read<0>();
+        mbarrier_arrive(smem + kQEmpty + 8 * ((tile - 1) % kQStages));
       }
     }
 
+    MXFA_DEVICE uint32_t q_stage() const { return tile % kQStages; }
     MXFA_DEVICE Tile wait_tile() {
-      mbarrier_wait(smem + kQFull + 8 * q_state.stage, q_state.phase);
-      uint32_t info = smem + kTileOffset + q_state.stage * kTileBytes;
+      mbarrier_wait(smem + kQFull + 8 * q_stage(), tile / kQStages % 2);
+      return describe_tile();
+    }
+    // Read where it is needed: no register holds it in between.
+    MXFA_DEVICE Tile describe_tile() const {
+      uint32_t info = smem + kTileOffset + q_stage() * kTileBytes;
       U32x4 a = ld_shared_v4(info), b = ld_shared_v4(info + 16);
+      // n_min is 0 without a left mask.  Said to the compiler only where it saves the register that would spill
+      // (without masks); in the causal kernel the same constant makes ptxas spill eight.
+      const int32_t n_min = kLeftMask || kRightMask ? int32_t(b.y) : 0;
       return {int32_t(a.x), int32_t(a.y), int32_t(a.z), int32_t(a.w),
-              int32_t(b.x), int32_t(b.y), int32_t(b.z), int32_t(b.w)};
+              int32_t(b.x), n_min,        int32_t(b.z), int32_t(b.w)};
     }
 
     // A block this warpgroup has no use for: the slot still has to come by before it may be given back.
@@ -516,13 +509,13 @@ struct AttentionFwdSm90 {
     }
 
     // Rows without a key: O = 0, LSE = -inf.
-    MXFA_DEVICE void no_keys(int released) {
-      release_q(released);
+    MXFA_DEVICE void no_keys() {
+      release_last_q();
       row_max[0] = row_max[1] = kMinusInfinity;
       row_sum[0] = row_sum[1] = 0.0f;
     }
 
-    MXFA_DEVICE void attend(const Tile& t, uint32_t q, int released) {
+    MXFA_DEVICE void attend(const Tile& t, uint32_t q) {
       int row = t.q_row + 64 * group;
       // Blocks after this warpgroup's last visible key, and everything when the sequence ends before its
       // rows, are not computed.
@@ -530,10 +523,12 @@ struct AttentionFwdSm90 {
           64 * group < t.rows && row < t.q_length ? max_of(end_block(p, t, row + 64), t.n_min) : t.n_min;
       int n = n_end - 1;
       // Slots before K(n) in the loader's order: K(n_max-1), then a K and a V for every block down to n+1.
-      int skipped = n < t.n_min ? 2 * (t.n_max - t.n_min) : n == t.n_max - 1 ? 0 : 2 * (t.n_max - n) - 3;
+      // Without a right mask every warpgroup with work starts at the tile's last block.
+      const bool from_end = !kRightMask || n == t.n_max - 1;
+      int skipped = n < t.n_min ? 2 * (t.n_max - t.n_min) : from_end ? 0 : 2 * (t.n_max - n) - 3;
       for (; skipped > 0; --skipped) skip_kv();
       if (n < t.n_min) {
-        no_keys(released);
+        no_keys();
         return;
       }
       wait_kv(kv_state);
@@ -544,11 +539,11 @@ struct AttentionFwdSm90 {
       wgmma_pin(s);
       release_kv(kv_state);
       kv_state.advance();
-      if (n != t.n_max - 1) skip_kv();  // V of the block above
+      if (!from_end) skip_kv();  // V of the block above
       mask(t, n);
       softmax<true>();
       convert_p();
-      release_q(released);
+      release_last_q();
       // Blocks [full_low, full_high) need no mask.
       int full_high = t.k_length / kTileN;
       if (kRightMask)
@@ -584,17 +579,16 @@ struct AttentionFwdSm90 {
     }
 
     MXFA_DEVICE void run() {
-      int released = -1;  // Q buffer whose O store may still be reading
       for (Tile t = wait_tile(); t.rows != 0; t = wait_tile()) {
-        uint32_t buffer = smem + kQOffset + q_state.stage * kQBytes;
+        uint32_t buffer = smem + kQOffset + q_stage() * kQBytes;
         if (t.n_min < t.n_max) {
-          attend(t, buffer + group * (64 * 128), released);
+          attend(t, buffer + group * (64 * 128));
         } else {
-          no_keys(released);
+          no_keys();
         }
-        if (64 * group < t.rows) store(t, buffer);
-        released = q_state.stage;
-        q_state.advance();
+        const Tile finished = describe_tile();
+        if (64 * group < finished.rows) store(finished, smem + kQOffset + q_stage() * kQBytes);
+        ++tile;
       }
       if (warp == 0 && elect_one()) bulk_wait_group<0>();  // shared memory must outlive the reads
     }
@@ -607,7 +601,7 @@ struct AttentionFwdSm90 {
     if (warp == 0 && elect_one()) {
       for (int i = 0; i < kQStages; ++i) {
         mbarrier_init(smem + kQFull + 8 * i, 1);
-        mbarrier_init(smem + kQEmpty + 8 * i, kConsumers);  // one storing thread a warpgroup
+        mbarrier_init(smem + kQEmpty + 8 * i, kEmptyCount);
       }
       for (int i = 0; i < kStages; ++i) {
         mbarrier_init(smem + kKvFull + 8 * i, 1);
