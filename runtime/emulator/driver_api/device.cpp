@@ -98,9 +98,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     require(value, "pi");
     require_device(device);
     const DeviceFacts& facts = driver().device;
-    const size_t index = static_cast<size_t>(attribute);
+    const auto index = static_cast<unsigned>(raw_number(attribute));
     if (index >= facts.has_attribute.size() || !facts.has_attribute[index]) {
-      refuse(CUDA_ERROR_INVALID_VALUE, "attribute {} is not one of CUDA 13.0", static_cast<int>(attribute));
+      refuse(CUDA_ERROR_INVALID_VALUE, "attribute {} is not one of CUDA 13.0", raw_number(attribute));
     }
     *value = static_cast<int>(facts.model.attributes[index]);
   });

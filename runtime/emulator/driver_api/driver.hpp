@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -100,6 +101,16 @@ struct Driver {
   std::unordered_map<void*, std::unique_ptr<Event>> events;
   std::unordered_set<void*> functions;
 };
+
+// The number in an enumeration that a program filled in.  It may be none of the enumerators, so it must not
+// be read as one.
+template <class Enumeration>
+int raw_number(const Enumeration& value) {
+  int number;
+  static_assert(sizeof number == sizeof value);
+  std::memcpy(&number, &value, sizeof number);
+  return number;
+}
 
 Driver& driver();
 std::vector<Context*>& context_stack();  // of the calling thread
