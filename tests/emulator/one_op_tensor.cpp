@@ -276,7 +276,7 @@ TEST_CASE("tcgen05.mma takes its first operand from tensor memory", "[one_op]") 
   CHECK(wrong == 0);
 }
 
-// Hidden: passes on an H200; the CPU driver refuses wgmma by name (driver_fault.cpp).
+// Hidden: passes on an H200; the CPU driver refuses wgmma by name.
 TEST_CASE("wgmma multiplies from shared memory into registers", "[.][gpu]") {
   constexpr int kM = 64, kN = 8, kK = 16;
   std::vector<uint8_t> bytes;
