@@ -1,7 +1,9 @@
 # Writes OUT: a table {path relative to ROOT, contents} named mxfa_embedded_<SYMBOL>, ended by {nullptr, nullptr}.
-# Raw string literals are cut into pieces because a compiler may limit one literal's length.
+# Literals are cut into pieces because a compiler may limit one literal's length.
 string(REPLACE "|" ";" files "${FILES}")
-set(text "struct MxfaEmbedded { const char* path; const char* text; };\nextern const MxfaEmbedded mxfa_embedded_${SYMBOL}[];\nconst MxfaEmbedded mxfa_embedded_${SYMBOL}[] = {\n")
+set(text "struct MxfaEmbedded { const char* path; const char* text; };\n")
+string(APPEND text "extern const MxfaEmbedded mxfa_embedded_${SYMBOL}[];\n")
+string(APPEND text "const MxfaEmbedded mxfa_embedded_${SYMBOL}[] = {\n")
 foreach(file IN LISTS files)
   file(READ ${file} hex HEX)
   string(LENGTH "${hex}" length)
