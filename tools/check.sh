@@ -2,6 +2,7 @@
 # `make check`: rules of the house that a compiler does not enforce, then the ptxas report of every kernel.
 # Usage: tools/check.sh path/to/mxfa
 set -uo pipefail
+shopt -s lastpipe   # rule() at the end of a pipe sets `failed` of this shell
 cd "$(dirname "$0")/.."
 program=$1
 failed=0
