@@ -1,4 +1,4 @@
-# Writes OUT: a table {path relative to ROOT, contents} named mxfa_embedded_<SYMBOL>, ended by {nullptr, nullptr}.
+# Writes OUT: a table {path relative to ROOT, contents} named mxfa_embedded_<SYMBOL>, ended by nulls.
 # Literals are cut into pieces because a compiler may limit one literal's length.
 string(REPLACE "|" ";" files "${FILES}")
 set(text "struct MxfaEmbedded { const char* path; const char* text; };\n")
