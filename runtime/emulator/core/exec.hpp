@@ -44,6 +44,7 @@ struct Exec {
   // ---- cold
   uint32_t fragment = 0;  // index in warp->fragments
   uint32_t token = ~0u;   // innermost reconvergence token
+  bool strict = false;    // an .aligned instruction of a partial warp is a fault, not a reason to wait
   Warp* warp = nullptr;
   Cta* cta = nullptr;
   Cluster* cluster = nullptr;

@@ -222,7 +222,12 @@ Step rank_of(Exec& x, const MicroOp& op) {
 
 void require_whole_warp(Exec& x) {
   const uint32_t alive = x.warp->alive;
-  if (x.mask == alive) return;
+  if (x.mask == alive) {
+    Wait& wait = x.current().wait;
+    if (wait.kind == Wait::Kind::Aligned) wait.kind = Wait::Kind::None;
+    return;
+  }
+  if (!x.strict) throw PartialWarp{};
   std::string elsewhere;
   for (uint32_t k = 0; k < x.warp->fragments.size(); ++k) {
     const Fragment& f = x.warp->fragments[k];

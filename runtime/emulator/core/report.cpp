@@ -52,6 +52,8 @@ std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
     case K::Registers:
       return fmt::format("registers: setmaxnreg.inc to {} from {} needs {}, the pool of the CTA has {}",
                          w.address, w.parity, (w.address - w.parity) * kLanes, cta.register_pool);
+    case K::Aligned:
+      return "the other lanes of its warp, at an .aligned instruction";
     case K::WarpSync:
       return fmt::format("other lanes of its warp (member mask {:#010x})", w.address);
     case K::Other:

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/aligned.hpp"
 #include "core/report.hpp"
 #include "core/results.hpp"
 #include "core/simt.hpp"
@@ -85,6 +86,8 @@ Step Scheduler::interpret(bool stop_at_sync) {
       }
       break;
     }
+  } catch (const PartialWarp&) {
+    step = x_.block(Wait::Kind::Aligned);
   } catch (const Fault& f) {
     count();
     fault(f);
@@ -189,6 +192,16 @@ bool Scheduler::unstick() {
       return true;
     }
   }
+  // Lanes at an .aligned instruction waited for others to join them or to exit: nobody will.
+  for (auto& cta : cluster_.ctas)
+    for (Warp& warp : cta->warps)
+      for (uint32_t k = 0; k < warp.fragments.size(); ++k)
+        if (warp.fragments[k].mask && warp.fragments[k].wait.kind == Wait::Kind::Aligned) {
+          x_.strict = true;
+          run_fragment(*cta, warp, k, false);
+          x_.strict = false;
+          return true;
+        }
   for (auto& cta : cluster_.ctas)
     for (Warp& warp : cta->warps)
       if (simt::break_one(warp)) {

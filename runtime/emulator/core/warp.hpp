@@ -26,6 +26,7 @@ struct Wait {
     TmemAlloc,
     Registers,
     WarpSync,
+    Aligned,
     Other
   };
   Kind kind = Kind::None;

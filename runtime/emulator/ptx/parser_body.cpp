@@ -228,6 +228,7 @@ void Parser::parse_instruction(bool guarded) {
     i.position = here().offset;
   }
   i.opcode = expect_name("an opcode");
+  in_call_ = i.opcode == "call";
   i.first_modifier = static_cast<uint32_t>(function_->modifiers.size());
   for (; is(Token::Kind::DotWord); advance()) function_->modifiers.push_back(directive());
   i.modifiers = static_cast<uint32_t>(function_->modifiers.size()) - i.first_modifier;
@@ -256,7 +257,7 @@ Operand Parser::parse_operand() {
 Operand Parser::parse_simple_operand() {
   Operand o;
   o.position = here().offset;
-  if (is('{') || is('(')) {
+  if (is('{') || (is('(') && in_call_)) {
     const bool braces = is('{');
     const char close = braces ? '}' : ')';
     o.kind = braces ? Operand::Kind::Vector : Operand::Kind::List;
@@ -335,21 +336,25 @@ Operand Parser::resolve(std::string_view word, uint32_t position) {
     o.kind = Operand::Kind::Sink;
     return o;
   }
+  // "%tid.x" is a special register even where a register is called %tid.
+  if (word[0] == '%') {
+    const bool component = is(Token::Kind::DotWord);
+    const std::string full = component ? std::string(word) + std::string(text()) : std::string(word);
+    const int32_t declared = find_register(word);
+    const SpecialInfo* special = component || declared < 0 ? find_special(full) : nullptr;
+    if (special) {
+      if (component) advance();
+      o.kind = Operand::Kind::Special;
+      o.index = static_cast<int32_t>(special->id);
+      return o;
+    }
+    if (declared < 0)
+      source_.fail(position, fmt::format("'{}' is neither a declared register nor a special register", full));
+  }
   if ((o.index = find_register(word)) >= 0) {
     o.kind = Operand::Kind::Register;
     if (is(Token::Kind::DotWord))
       fail(fmt::format("register components such as {} are not supported", shown()));
-    return o;
-  }
-  if (word[0] == '%') {
-    std::string full(word);
-    if (is(Token::Kind::DotWord)) full += text();
-    const SpecialInfo* special = find_special(full);
-    if (!special)
-      source_.fail(position, fmt::format("'{}' is neither a declared register nor a special register", full));
-    if (full.size() != word.size()) advance();
-    o.kind = Operand::Kind::Special;
-    o.index = static_cast<int32_t>(special->id);
     return o;
   }
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {

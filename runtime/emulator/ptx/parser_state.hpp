@@ -102,6 +102,7 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
+  bool in_call_ = false;  // parentheses group call operands; elsewhere they belong to expressions
   std::unique_ptr<Module> module_;
   Function* function_ = nullptr;
   int32_t function_index_ = -1;

@@ -25,31 +25,23 @@ class Bits {
   std::vector<uint64_t> words_;
 };
 
-// First fit of `count` adjacent free units.
+// Lowest free unit first.
 class Pool {
  public:
-  explicit Pool(uint32_t first) : first_(first) {}
-  uint32_t take(uint32_t count) {
-    uint32_t run = 0;
-    for (uint32_t i = count == 1 ? low_ : 0;; ++i) {
-      if (i >= used_.size()) used_.resize(i + 64, 0);
-      run = used_[i] ? 0 : run + 1;
-      if (run < count) continue;
-      const uint32_t begin = i + 1 - count;
-      for (uint32_t k = begin; k <= i; ++k) used_[k] = 1;
-      if (begin <= low_) low_ = i + 1;
-      high_ = std::max(high_, i + 1);
-      return first_ + begin;
-    }
+  uint32_t take() {
+    while (low_ < used_.size() && used_[low_]) ++low_;
+    if (low_ == used_.size()) used_.push_back(0);
+    used_[low_] = 1;
+    return low_++;
   }
-  void give(uint32_t unit, uint32_t count) {
-    for (uint32_t k = 0; k < count; ++k) used_[unit - first_ + k] = 0;
-    low_ = std::min(low_, unit - first_);
+  void give(uint32_t unit) {
+    used_[unit] = 0;
+    low_ = std::min(low_, unit);
   }
-  uint32_t end() const { return first_ + high_; }
+  uint32_t size() const { return static_cast<uint32_t>(used_.size()); }
 
  private:
-  uint32_t first_, low_ = 0, high_ = 0;
+  uint32_t low_ = 0;
   std::vector<uint8_t> used_;
 };
 
@@ -169,14 +161,19 @@ AllocationResult allocate_registers(const AllocationInput& in) {
     }
   }
 
-  // Linear scan.
+  // Linear scan, one pool a width: a lane of a 64-bit register covers the columns of two lanes of its rows,
+  // so rows must not change width while other lanes still hold values in them.
   std::vector<Interval> order;
   for (const Interval& i : intervals)
     if (i.begin != 0xffffffffu) order.push_back(i);
   std::sort(order.begin(), order.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   std::vector<uint32_t> place(registers, 0);
-  Pool rows(in.first_row), predicates(in.first_predicate);
+  Pool pools[4];
+  const auto pool_of = [&](uint32_t reg) {
+    const Virtual& v = in.virtuals[reg];
+    return v.predicate ? 0 : v.rows == 1 ? 1 : v.rows == 2 ? 2 : 3;
+  };
   const auto later = [](const Interval& a, const Interval& b) { return a.end > b.end; };
   std::vector<Interval> active;  // heap by end
   for (const Interval& i : order) {
@@ -184,14 +181,30 @@ AllocationResult allocate_registers(const AllocationInput& in) {
       std::pop_heap(active.begin(), active.end(), later);
       const uint32_t reg = active.back().reg;
       active.pop_back();
-      if (in.virtuals[reg].predicate)
-        predicates.give(place[reg], 1);
-      else
-        rows.give(place[reg], in.virtuals[reg].rows);
+      pools[pool_of(reg)].give(place[reg]);
     }
-    place[i.reg] = in.virtuals[i.reg].predicate ? predicates.take(1) : rows.take(in.virtuals[i.reg].rows);
+    place[i.reg] = pools[pool_of(i.reg)].take();
     active.push_back(i);
     std::push_heap(active.begin(), active.end(), later);
+  }
+  const uint32_t pairs = in.first_row + pools[1].size(), quads = pairs + 2 * pools[2].size();
+  const uint32_t rows = quads + 4 * pools[3].size(), predicates = in.first_predicate + pools[0].size();
+  for (const Interval& i : order) {
+    uint32_t& p = place[i.reg];
+    switch (pool_of(i.reg)) {
+      case 0:
+        p += in.first_predicate;
+        break;
+      case 1:
+        p += in.first_row;
+        break;
+      case 2:
+        p = pairs + 2 * p;
+        break;
+      default:
+        p = quads + 4 * p;
+        break;
+    }
   }
 
   for (const Reference& r : in.references) {
@@ -207,7 +220,7 @@ AllocationResult allocate_registers(const AllocationInput& in) {
       op.src[k] = predicate ? (place[r.reg] << 1) | (op.src[k] & 1) : place[r.reg];
     }
   }
-  return {rows.end(), std::max(predicates.end(), 1u)};
+  return {rows, predicates};
 }
 
 }  // namespace mxfa::emulator::ptx

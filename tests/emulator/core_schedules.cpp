@@ -1,0 +1,122 @@
+// Schedules change order, never meaning; the same seed gives the same run.
+#include "core_harness.hpp"
+#include "support/catch.hpp"
+
+using mxfa::emulator::Schedule;
+using mxfa::test::CoreKernel;
+using mxfa::test::run_core;
+using mxfa::test::store_word;
+
+namespace {
+
+constexpr Schedule kLazy{Schedule::Kind::Lazy, 0};
+Schedule random(uint64_t seed) { return {Schedule::Kind::Random, seed}; }
+
+// A ring of two stages: warp 0 copies 64 words a turn from global memory with bulk copies, warp 1 adds them
+// up.
+CoreKernel ring(bool wait_for_data) {
+  const std::string wait_full = wait_for_data ? "full_wait:\n  mbarrier.try_wait.parity.shared::cta.b64 %p4, "
+                                                "[%r12], %r6;\n  @!%p4 bra full_wait;\n"
+                                              : "";
+  return {
+      "  .shared .align 16 .b8 box[512];\n  .shared .align 8 .b64 full[2];\n  .shared .align 8 .b64 "
+      "empty[2];\n"
+      "  mov.u32 %r1, box;\n  mov.u32 %r2, full;\n  mov.u32 %r3, empty;\n  setp.ne.u32 %p1, %tid, 0;\n  @%p1 "
+      "bra ready;\n"
+      "  mbarrier.init.shared::cta.b64 [%r2], 1;\n  mbarrier.init.shared::cta.b64 [%r2+8], 1;\n"
+      "  mbarrier.init.shared::cta.b64 [%r3], 32;\n  mbarrier.init.shared::cta.b64 [%r3+8], 32;\n"
+      "ready:\n  bar.sync 0;\n  mov.u32 %r4, 0;\n  mov.u32 %r20, 0;\n  setp.ge.u32 %p2, %tid, 32;\n  @%p2 "
+      "bra consumer;\n"
+      "  setp.ne.u32 %p1, %tid, 0;\n  @%p1 bra done;\nproducer:\n"
+      "  and.b32 %r5, %r4, 1;\n  shr.u32 %r6, %r4, 1;\n  and.b32 %r6, %r6, 1;\n  xor.b32 %r7, %r6, 1;\n"
+      "  mad.lo.u32 %r11, %r5, 256, %r1;\n  mad.lo.u32 %r12, %r5, 8, %r2;\n  mad.lo.u32 %r13, %r5, 8, %r3;\n"
+      "empty_wait:\n  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r13], %r7;\n  @!%p3 bra empty_wait;\n"
+      "  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r12], 256;\n  mov.u64 %w1, table;\n"
+      "  mad.wide.u32 %w1, %r4, 256, %w1;\n"
+      "  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%w1], 256, [%r12];\n"
+      "  add.u32 %r4, %r4, 1;\n  setp.lt.u32 %p5, %r4, 8;\n  @%p5 bra producer;\n  bra done;\n"
+      "consumer:\n  and.b32 %r5, %r4, 1;\n  shr.u32 %r6, %r4, 1;\n  and.b32 %r6, %r6, 1;\n"
+      "  mad.lo.u32 %r11, %r5, 256, %r1;\n  mad.lo.u32 %r12, %r5, 8, %r2;\n  mad.lo.u32 %r13, %r5, 8, "
+      "%r3;\n" +
+          wait_full +
+          "  mad.lo.u32 %r14, %lane, 8, %r11;\n  ld.shared.v2.u32 {%r15, %r16}, [%r14];\n  add.u32 %r20, "
+          "%r20, %r15;\n"
+          "  add.u32 %r20, %r20, %r16;\n  mbarrier.arrive.shared::cta.b64 _, [%r13];\n  add.u32 %r4, %r4, "
+          "1;\n"
+          "  setp.lt.u32 %p5, %r4, 8;\n  @%p5 bra consumer;\n" +
+          store_word("%lane", "%r20") + "done:\n  ret;",
+      {},
+      ".global .align 256 .u32 table[512] = {" +
+          [] {
+            std::string s;
+            for (int i = 0; i < 512; ++i) s += (i ? "," : "") + std::to_string(i * 7 + 1);
+            return s;
+          }() +
+          "};\n",
+      64};
+}
+
+uint32_t expected(uint32_t lane) {
+  uint32_t sum = 0;
+  for (uint32_t turn = 0; turn < 8; ++turn)
+    for (uint32_t k = 0; k < 2; ++k) sum += (turn * 64 + lane * 2 + k) * 7 + 1;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("a correct pipeline gives the same bits under every schedule", "[core]") {
+  std::vector<Schedule> schedules{{}, kLazy};
+  for (uint64_t seed = 0; seed < 12; ++seed) schedules.push_back(random(seed));
+  for (const Schedule& s : schedules) {
+    CAPTURE(static_cast<int>(s.kind), s.seed);
+    const auto r = run_core(ring(true), 32, s);
+    REQUIRE(r.fault == "");
+    for (uint32_t lane = 0; lane < 32; ++lane) CHECK(r.words[lane] == expected(lane));
+  }
+}
+
+TEST_CASE("data read without waiting is wrong under the lazy schedule", "[core]") {
+  const auto r = run_core(ring(false), 32, kLazy);
+  bool differs = !r.fault.empty();
+  for (uint32_t lane = 0; lane < 32; ++lane) differs = differs || r.words[lane] != expected(lane);
+  CHECK(differs);
+}
+
+TEST_CASE("the same seed runs the same way", "[core]") {
+  const auto a = run_core(ring(true), 32, random(7)), b = run_core(ring(true), 32, random(7));
+  CHECK(a.counters.warp_instructions == b.counters.warp_instructions);
+  bool other = false;
+  for (uint64_t seed = 8; seed < 16 && !other; ++seed)
+    other = run_core(ring(true), 32, random(seed)).counters.warp_instructions != a.counters.warp_instructions;
+  CHECK(other);
+}
+
+TEST_CASE("counters count instructions, lanes and bytes", "[core]") {
+  const auto r = run_core({"  setp.lt.u32 %p1, %lane, 8;\n  @%p1 add.u32 %r1, %lane, 1;\n  ret;"}, 1);
+  // ld.param and two movs of the prologue, setp, add, ret
+  CHECK(r.counters.warp_instructions == 6);
+  CHECK(r.counters.lane_instructions == 5 * 32 + 8);
+  CHECK(run_core(ring(true), 32).counters.bulk_bytes == 8 * 256);
+}
+
+TEST_CASE("CTAs of a cluster run together and see each other's shared memory", "[core]") {
+  const CoreKernel k{
+      "  .shared .align 4 .b8 word[4];\n  mov.u32 %r1, word;\n  mov.u32 %r2, %cluster_ctarank;\n"
+      "  add.u32 %r3, %r2, 100;\n  st.shared.u32 [%r1], %r3;\n  barrier.cluster.arrive.release.aligned;\n"
+      "  barrier.cluster.wait.acquire.aligned;\n  xor.b32 %r4, %r2, 1;\n  mapa.shared::cluster.u32 %r5, %r1, "
+      "%r4;\n"
+      "  ld.shared::cluster.u32 %r6, [%r5];\n  barrier.cluster.arrive.release.aligned;\n"
+      "  barrier.cluster.wait.acquire.aligned;\n  mov.u32 %r7, %ctaid.x;\n" +
+          store_word("%r7", "%r6") + "  ret;",
+      {},
+      {},
+      64,
+      4,
+      2};
+  for (const Schedule& s : {Schedule{}, kLazy, random(1), random(2)}) {
+    const auto r = run_core(k, 4, s);
+    REQUIRE(r.fault == "");
+    CHECK(r.words == std::vector<uint32_t>{101, 100, 101, 100});
+  }
+}
