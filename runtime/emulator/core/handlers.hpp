@@ -147,4 +147,11 @@ Handler tcgen05_copy();
 Handler tcgen05_mma();
 Handler tcgen05_commit();
 
+// ---- exec_mma.cpp: mma.sync and wgmma
+Handler warp_mma();
+Handler wgmma_multiply();
+Handler wgmma_fence();
+Handler wgmma_commit();
+Handler wgmma_wait();
+
 }  // namespace mxfa::emulator::handlers

@@ -7,11 +7,12 @@
 #include <map>
 
 #include "engines/engines.hpp"
+#include "engines/wgmma.hpp"
 
 namespace mxfa::emulator {
 namespace {
 
-std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
+std::string waits_for(const Wait& w, const Warp& warp, const Cta& cta, Cluster& cluster) {
   using K = Wait::Kind;
   switch (w.kind) {
     case K::None:
@@ -49,6 +50,8 @@ std::string waits_for(const Wait& w, const Cta& cta, Cluster& cluster) {
       return "tcgen05.wait::st";
     case K::TmemAlloc:
       return fmt::format("tensor memory: {} columns", w.address);
+    case K::Warpgroup:
+      return wgmma_describe(warp);
     case K::Registers:
       return fmt::format("registers: setmaxnreg.inc to {} from {} needs {}, the pool of the CTA has {}",
                          w.address, w.parity, (w.address - w.parity) * kLanes, cta.register_pool);
@@ -85,7 +88,7 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
     for (const Warp& warp : cta->warps) {
       for (const Fragment& f : warp.fragments) {
         if (!f.mask) continue;
-        const std::string why = waits_for(f.wait, *cta, cluster);
+        const std::string why = waits_for(f.wait, warp, *cta, cluster);
         ++reasons[why];
         if (headline.empty() ||
             (headline.find("mbarrier") == std::string::npos && f.wait.kind == Wait::Kind::Mbarrier))

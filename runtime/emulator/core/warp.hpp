@@ -24,6 +24,7 @@ struct Wait {
     TmemLoad,
     TmemStore,
     TmemAlloc,
+    Warpgroup,
     Registers,
     WarpSync,
     Aligned,
@@ -34,6 +35,8 @@ struct Wait {
   uint32_t parity = 0;   // mbarrier
   std::string detail;    // only filled for reports
 };
+
+struct WgmmaGroup;  // engines/wgmma.cpp: warpgroup MMAs in flight
 
 // Lanes of a warp that share a pc.
 struct Fragment {
@@ -142,6 +145,7 @@ struct Cta {
     std::vector<uint64_t> tickets;
     uint64_t issued = 0, done = 0;
   } tensor_queue;
+  std::vector<std::shared_ptr<WgmmaGroup>> wgmma;  // by warpgroup, null until used
   // Facts for the deadlock report: shared offset of an mbarrier -> what is known of it.
   struct BarrierFacts {
     uint32_t init_count = 0;

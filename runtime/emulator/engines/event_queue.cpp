@@ -52,10 +52,11 @@ bool EventQueue::fire_one(uint64_t choice) {
   return true;
 }
 
-void EventQueue::drain(uint64_t queue) {
-  for (size_t i = 0; i < pending_.size();) {
+void EventQueue::drain(uint64_t queue, size_t count) {
+  for (size_t i = 0; i < pending_.size() && count > 0;) {
     if (pending_[i].queue == queue) {
       perform(i);
+      --count;
       i = 0;  // the operation may have submitted or drained others
     } else {
       ++i;

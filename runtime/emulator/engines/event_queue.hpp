@@ -29,8 +29,8 @@ class EventQueue {
   // Performs one legal operation: the oldest (Functional, Lazy) or one chosen by `choice` (Random).  False if
   // none is pending.
   bool fire_one(uint64_t choice = 0);
-  // Performs operations of one queue, in order, until none is left.
-  void drain(uint64_t queue);
+  // Performs operations of one queue, in order, until none is left or `count` are done.
+  void drain(uint64_t queue, size_t count = SIZE_MAX);
   // One line per pending operation, for the deadlock report.
   std::vector<std::string> describe() const;
 
@@ -55,6 +55,10 @@ inline uint64_t tmem_load_queue(uint32_t rank, uint32_t warp) {
 }
 inline uint64_t tmem_store_queue(uint32_t rank, uint32_t warp) {
   return tensor_queue(rank) | (2ull << 24) | warp;
+}
+
+inline uint64_t wgmma_queue(uint32_t rank, uint32_t warpgroup) {
+  return tensor_queue(rank) | (3ull << 24) | warpgroup;
 }
 
 }  // namespace mxfa::emulator

@@ -1,4 +1,4 @@
-// Decoding and validation of the descriptors of tcgen05.mma and tcgen05.cp.
+// Decoding and validation of the descriptors of tcgen05.mma, tcgen05.cp and wgmma.
 #include "engines/matrix_descriptor.hpp"
 
 #include <cuda.h>
@@ -124,22 +124,20 @@ Instruction decode_instruction(const TensorMma& mma) {
   return i;
 }
 
-MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what) {
-  const auto refuse = [&](const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) {
-    throw Fault(code, fmt::format("shared-memory descriptor {:#018x} of {}: {}", descriptor, what, text));
-  };
-  if (bits(descriptor, 46, 3) != 1)
-    refuse(fmt::format("bits [46:49) are {}, must be 0b001", bits(descriptor, 46, 3)));
+namespace {
+
+// What both descriptors share; `refuse` throws with the descriptor in front.
+template <class Refuse>
+MatrixDescriptor decode_fields(uint64_t descriptor, uint32_t mode, Refuse refuse) {
   if (bits(descriptor, 49, 3) != 0)
     refuse(fmt::format("base offset {} is not emulated: align the tile to the repeat of its swizzle",
                        bits(descriptor, 49, 3)),
            CUDA_ERROR_NOT_SUPPORTED);
-  if (bits(descriptor, 52, 1) != 0) refuse("bit 52 (absolute leading dimension) exists on sm_103 only");
   if (bits(descriptor, 53, 8) != 0 || bits(descriptor, 14, 2) != 0 || bits(descriptor, 30, 2) != 0)
-    refuse("a reserved bit is set ([14:16), [30:32) and [53:61) must be 0)");
+    refuse("a reserved bit is set ([14:16), [30:32) and [53:61) must be 0)", CUDA_ERROR_ILLEGAL_INSTRUCTION);
   MatrixDescriptor d;
-  if (!swizzle_of_descriptor(bits(descriptor, 61, 3), &d.swizzle))
-    refuse(fmt::format("swizzle mode {} does not exist", bits(descriptor, 61, 3)));
+  if (!swizzle_of_descriptor(mode, &d.swizzle))
+    refuse(fmt::format("swizzle mode {} does not exist", mode), CUDA_ERROR_ILLEGAL_INSTRUCTION);
   d.start = bits(descriptor, 0, 14) * 16;
   d.leading = bits(descriptor, 16, 14) * 16;
   d.stride = bits(descriptor, 32, 14) * 16;
@@ -148,8 +146,35 @@ MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what) {
   const uint32_t phase = d.start & (swizzle_repeat(d.swizzle) - 1) & ~127u;
   if (d.swizzle != Swizzle::None && phase != 0)
     refuse(fmt::format("the tile at {:#x} starts {} bytes into its swizzle pattern: align it to {} bytes",
-                       d.start, phase, swizzle_repeat(d.swizzle)));
+                       d.start, phase, swizzle_repeat(d.swizzle)),
+           CUDA_ERROR_ILLEGAL_INSTRUCTION);
   return d;
+}
+
+auto refusal(uint64_t descriptor, const char* what) {
+  return [=](const std::string& text, int code) {
+    throw Fault(code, fmt::format("shared-memory descriptor {:#018x} of {}: {}", descriptor, what, text));
+  };
+}
+
+}  // namespace
+
+MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what) {
+  const auto refuse = refusal(descriptor, what);
+  if (bits(descriptor, 46, 3) != 1)
+    refuse(fmt::format("bits [46:49) are {}, must be 0b001", bits(descriptor, 46, 3)),
+           CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  if (bits(descriptor, 52, 1) != 0)
+    refuse("bit 52 (absolute leading dimension) exists on sm_103 only", CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  return decode_fields(descriptor, bits(descriptor, 61, 3), refuse);
+}
+
+MatrixDescriptor decode_wgmma_matrix(uint64_t descriptor, const char* what) {
+  const auto refuse = refusal(descriptor, what);
+  if (bits(descriptor, 46, 3) != 0 || bits(descriptor, 52, 1) != 0 || bits(descriptor, 61, 1) != 0)
+    refuse("bits [46:49), 52 and 61 belong to tcgen05 descriptors, they must be 0 for wgmma",
+           CUDA_ERROR_ILLEGAL_INSTRUCTION);
+  return decode_fields(descriptor, bits(descriptor, 61, 3), refuse);
 }
 
 uint32_t element_offset(const MatrixDescriptor& d, int bits, bool mn_major, uint32_t mn, uint32_t k) {

@@ -1,5 +1,6 @@
-// The two descriptors of tcgen05.mma: 32-bit instruction descriptors (PTX ISA 9.7.16.4.2) and 64-bit
-// shared-memory matrix descriptors (9.7.16.4.1), and where a matrix descriptor puts the elements of a tile.
+// The descriptors of tensor-core instructions: 32-bit instruction descriptors of tcgen05.mma (PTX
+// ISA 9.7.16.4.2) and 64-bit shared-memory matrix descriptors of tcgen05 (9.7.16.4.1) and wgmma (9.7.15.5.1),
+// and where a matrix descriptor puts the elements of a tile.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ struct MatrixDescriptor {
 };
 // `what` ("A", "B", "the source of tcgen05.cp") is for messages.
 MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what);
+// The same for wgmma (PTX ISA 9.7.15.5.1.2.2): bits [46:49) are 0, the swizzle is in bits 62-63.
+MatrixDescriptor decode_wgmma_matrix(uint64_t descriptor, const char* what);
 
 // Byte offset in the CTA's shared memory of element (mn, k): mn = row of A or column of D for B.
 uint32_t element_offset(const MatrixDescriptor& d, int bits, bool mn_major, uint32_t mn, uint32_t k);

@@ -8,9 +8,9 @@
 
 #include "engines/bulk.hpp"
 #include "engines/engines.hpp"
-#include "engines/matrix_descriptor.hpp"
-#include "engines/tensor_numeric.hpp"
+#include "engines/operand_tile.hpp"
 #include "engines/tmem.hpp"
+#include "engines/wgmma.hpp"
 #include "memory/memory.hpp"
 
 namespace mxfa::emulator {
@@ -24,64 +24,11 @@ constexpr uint32_t kScaleAddressMask =
   throw Fault(code, "tcgen05." + text);
 }
 
-// Copies `rows` x 32 bytes of an operand tile out of shared memory, 16 bytes at a time: no swizzle splits 16
-// aligned bytes. K-major: out[row * 32 + byte of K].  MN-major: out[k * pitch + byte of the row index].
-void fetch_k_major(Cluster& cluster, uint32_t rank, const MatrixDescriptor& d, uint32_t rows, uint8_t* out) {
-  for (uint32_t row = 0; row < rows; ++row)
-    for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t offset = element_offset(d, 8, false, row, half * 16);
-      std::memcpy(out + row * 32 + half * 16, shared_range(cluster, rank << kRankShift | offset, 16, false),
-                  16);
-    }
-}
-
-void fetch_mn_major(Cluster& cluster, uint32_t rank, const MatrixDescriptor& d, int bits, uint32_t rows,
-                    uint32_t depth, uint8_t* out, uint32_t pitch) {
-  const uint32_t bytes = static_cast<uint32_t>(bits) / 8, chunk = 16 / bytes;
-  for (uint32_t k = 0; k < depth; ++k)
-    for (uint32_t row = 0; row < rows; row += chunk) {
-      const uint32_t offset = element_offset(d, bits, true, row, k);
-      const uint32_t wanted = std::min(16u, (rows - row) * bytes);
-      std::memcpy(out + k * pitch + row * bytes,
-                  shared_range(cluster, rank << kRankShift | offset, wanted, false), wanted);
-    }
-}
-
-// out[c][r] = in[r][c] for elements of `bytes` bytes.
-template <class T>
-void transpose_as(const uint8_t* in, uint32_t in_pitch, uint8_t* out, uint32_t out_pitch, uint32_t rows,
-                  uint32_t columns) {
-  for (uint32_t c = 0; c < columns; ++c)
-    for (uint32_t r = 0; r < rows; ++r)
-      std::memcpy(out + c * out_pitch + r * sizeof(T), in + r * in_pitch + c * sizeof(T), sizeof(T));
-}
-
-void transpose(int bits, const uint8_t* in, uint32_t in_pitch, uint8_t* out, uint32_t out_pitch,
-               uint32_t rows, uint32_t columns) {
-  if (bits == 8)
-    transpose_as<uint8_t>(in, in_pitch, out, out_pitch, rows, columns);
-  else if (bits == 16)
-    transpose_as<uint16_t>(in, in_pitch, out, out_pitch, rows, columns);
-  else
-    transpose_as<uint32_t>(in, in_pitch, out, out_pitch, rows, columns);
-}
-
 struct Issued {
   Instruction instruction;
   TensorMma mma;
   MatrixDescriptor a, b;
 };
-
-struct Workspace {
-  Operands operands;
-  alignas(64) uint8_t raw[Operands::kN * 32], turned[Operands::kN * 32];
-};
-
-Workspace& workspace() {
-  static thread_local std::unique_ptr<Workspace> space;  // 150 KB: not on the stack, not once per instruction
-  if (!space) space = std::make_unique<Workspace>();
-  return *space;
-}
 
 // Lane of row i relative to the tile: rows are spread over the four quarters for M = 64 (PTX ISA 9.7.16.10.5,
 // layout F).
@@ -131,29 +78,20 @@ void perform(Cta& cta, const Issued& op) {
   Cluster& cluster = *cta.cluster;
   TensorMemory& tmem = *cta.tensor_memory;
   const Instruction& i = op.instruction;
-  Workspace& w = workspace();
+  TileWorkspace& w = tile_workspace();
   Operands& o = w.operands;
   o.m = i.m, o.n = i.n, o.k = i.k;
-  const auto m = static_cast<uint32_t>(i.m), n = static_cast<uint32_t>(i.n), k = static_cast<uint32_t>(i.k);
+  const auto m = static_cast<uint32_t>(i.m), n = static_cast<uint32_t>(i.n);
   const int a_bits = format_bits(i.a), b_bits = format_bits(i.b);
-  const uint32_t a_pitch = Operands::kM * static_cast<uint32_t>(a_bits) / 8;
 
   if (op.mma.a_in_tmem) {
     fetch_a_from_tmem(tmem, op, w.turned);
-  } else if (i.a_mn_major) {
-    fetch_mn_major(cluster, cta.rank, op.a, a_bits, m, k, w.turned, a_pitch);
   } else {
-    fetch_k_major(cluster, cta.rank, op.a, m, w.raw);
-    transpose(a_bits, w.raw, 32, w.turned, a_pitch, m, k);
+    fetch_rows(cluster, cta.rank, op.a, a_bits, i.a_mn_major, 0, m, w.raw);
+    turn_a(a_bits, w.raw, m, 0, w.turned);
   }
   decode_a(o, i.a, i.negate_a, w.turned);
-  if (i.b_mn_major) {
-    const uint32_t pitch = Operands::kN * static_cast<uint32_t>(b_bits) / 8;
-    fetch_mn_major(cluster, cta.rank, op.b, b_bits, n, k, w.turned, pitch);
-    transpose(b_bits, w.turned, pitch, w.raw, 32, k, n);
-  } else {
-    fetch_k_major(cluster, cta.rank, op.b, n, w.raw);
-  }
+  fetch_rows(cluster, cta.rank, op.b, b_bits, i.b_mn_major, 0, n, w.raw);
   decode_b(o, i.b, i.negate_b, w.raw);
   if (i.block_scaled) {
     scales(tmem, op.mma.scale_a, i.m, i.scale_a_byte, "A", o.a_scale,
@@ -328,6 +266,7 @@ std::vector<std::string> engines_at_exit(Cta& cta) {
   if (tensor != 0)
     findings.push_back(fmt::format(
         "{} tensor-core operations have not completed: wait for a tcgen05.commit before the end", tensor));
+  wgmma_at_exit(cta, findings);
   for (const Warp& warp : cta.warps) {
     if (warp.pending_tmem_loads)
       findings.push_back(fmt::format("warp {}: tcgen05.ld without wait::ld", warp.index));

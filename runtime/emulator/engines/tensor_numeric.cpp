@@ -55,15 +55,17 @@ int32_t integer_of(Format format, uint8_t raw) {
   return format == Format::S8 ? static_cast<int8_t>(raw) : raw;
 }
 
-// Sum * 2^exponent as f32, truncated toward zero; subnormals are kept, overflow is infinity.
-uint32_t truncate_f32(int64_t sum, int exponent) {
+// Sum * 2^exponent as f32 with this many fractional bits, truncated toward zero; subnormals are kept,
+// overflow is infinity.
+uint32_t truncate_f32(int64_t sum, int exponent, int fraction) {
   if (sum == 0) return 0;
   const uint32_t sign = sum < 0 ? 0x80000000u : 0;
   uint64_t magnitude = sum < 0 ? static_cast<uint64_t>(-sum) : static_cast<uint64_t>(sum);
   const int top = 63 - std::countl_zero(magnitude) + exponent;  // exponent of the leading bit
   if (top > 127) return sign | 0x7f800000;
-  const int quantum = std::max(top - 23, -149), shift = quantum - exponent;
+  const int quantum = std::max(top, -126) - fraction, shift = quantum - exponent;
   magnitude = shift >= 64 ? 0 : shift >= 0 ? magnitude >> shift : magnitude << -shift;
+  magnitude <<= 23 - fraction;
   // The leading bit of a normal number adds one to the exponent field by itself.
   const uint32_t field = top >= -126 ? static_cast<uint32_t>(top + 126) << 23 : 0;
   return sign | (field + static_cast<uint32_t>(magnitude));
@@ -103,8 +105,8 @@ void split(float x, int64_t* significand, int* lsb) {
   *lsb = std::max<int>(static_cast<int>(field), 1) - 150;
 }
 
-int64_t aligned(const Term& term, int e) {
-  const int shift = term.lsb + kFractionBits - e;
+int64_t aligned(const Term& term, int e, int fraction_bits) {
+  const int shift = term.lsb + fraction_bits - e;
   const int64_t magnitude = term.significand < 0 ? -term.significand : term.significand;
   const int64_t t = shift >= 0 ? magnitude << shift : shift <= -63 ? 0 : magnitude >> -shift;
   return term.significand < 0 ? -t : t;
@@ -172,7 +174,7 @@ void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw) {
 }
 
 uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c,
-                             int scale_exponent, bool f16) {
+                             int scale_exponent, bool f16, int fraction_bits) {
   Term terms[Operands::kK + 1];
   int count = 0;
   bool nan = o.a_nan_at(row) || o.b_nan[column], plus = false, minus = false;
@@ -213,16 +215,17 @@ uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumu
   int e = f16 ? kMinExponentF16 : kMinExponent;
   for (int i = 0; i < count; ++i) e = std::max(e, terms[i].exponent);
   int64_t sum = 0;
-  for (int i = 0; i < count; ++i) sum += aligned(terms[i], e);
-  return f16 ? round_f16(sum, e - kFractionBits) : truncate_f32(sum, e - kFractionBits);
+  for (int i = 0; i < count; ++i) sum += aligned(terms[i], e, fraction_bits);
+  return f16 ? round_f16(sum, e - fraction_bits)
+             : truncate_f32(sum, e - fraction_bits, std::min(fraction_bits, 23));
 }
 
 void fused_sums_reference(const Operands& o, const Accumulator& d, int column, int group, uint16_t rows) {
-  uint32_t* words = d.d + column * 128 + d.lane[static_cast<size_t>(group)];
+  uint32_t* words = d.words(column, group);
   for (int r = 0; r < 16; ++r)
     if (rows >> r & 1)
-      words[r] =
-          fused_sum_reference(o, group * 16 + r, column, d.accumulate, words[r], d.scale_exponent, d.f16);
+      words[r] = fused_sum_reference(o, group * 16 + r, column, d.accumulate, words[r], d.scale_exponent,
+                                     d.f16, d.fraction_bits());
 }
 
 namespace {
@@ -234,7 +237,7 @@ void sums_f32(const Operands& o, const Accumulator& d) {
       alignas(64) float sum[16] = {};
       for (int k = 0; k < o.k; ++k)
         for (int r = 0; r < 16; ++r) sum[r] += o.a[k][group * 16 + r] * o.b[j][k];
-      uint32_t* words = d.d + j * 128 + d.lane[static_cast<size_t>(group)];
+      uint32_t* words = d.words(j, group);
       for (int r = 0; r < 16; ++r) {
         const int row = group * 16 + r;
         if (!(d.enabled[static_cast<size_t>(group)] >> r & 1)) continue;
@@ -268,7 +271,7 @@ void integer_sums(const Operands& o, const Accumulator& d, bool saturate) {
       alignas(64) int32_t sum[16] = {};  // 32 products of 8 bits cannot overflow
       for (int k = 0; k < o.k; ++k)
         for (int r = 0; r < 16; ++r) sum[r] += o.a_int[k][group * 16 + r] * o.b_int[j][k];
-      uint32_t* words = d.d + j * 128 + d.lane[static_cast<size_t>(group)];
+      uint32_t* words = d.words(j, group);
       for (int r = 0; r < 16; ++r) {
         if (!(d.enabled[static_cast<size_t>(group)] >> r & 1)) continue;
         int64_t value = sum[r];

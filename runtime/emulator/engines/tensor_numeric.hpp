@@ -2,8 +2,9 @@
 // north-numerical-computing's B200 model): all products of an instruction and the accumulator form one sum
 // whose terms are aligned to the largest exponent E and truncated toward zero at F = 25 fractional bits; the
 // exact integer sum is then truncated to f32 (rounded to nearest even for f16):
-//   D = round(2^(E-25) * sum over terms of trunc(term * 2^(25-E)))
-// An exponent is that of the un-normalised product (sum of the operands' exponents, subnormals at their
+//   D = round(2^(E-F) * sum over terms of trunc(term * 2^(F-E)))
+// The 8-bit floats of Hopper's wgmma are the exception: F = 13, and an f32 result keeps 13 fractional bits
+// too. An exponent is that of the un-normalised product (sum of the operands' exponents, subnormals at their
 // format's minimum, plus the scale exponents); zero terms take no part in the maximum; E is at least -133
 // (f16 result: -21).  Any NaN, or infinities of both signs, give the canonical NaN; the result of an exact
 // zero sum is +0.
@@ -17,7 +18,7 @@
 
 namespace mxfa::emulator {
 
-inline constexpr int kFractionBits = 25, kMinExponent = -133;
+inline constexpr int kFractionBits = 25, kShortFractionBits = 13, kMinExponent = -133;
 inline constexpr uint32_t kCanonicalNan = 0x7fffffff;
 
 // Exponents of zero elements: far below the sum of two real ones, also after adding the partner's.  A sum
@@ -57,14 +58,25 @@ inline int min_exponent(Format f) {
 void decode_a(Operands& o, Format format, bool negate, const uint8_t* raw);
 void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw);
 
-// Where D lives: column j, row i is word d[j * 128 + lane(i)]; 16 consecutive rows are 16 consecutive lanes.
+// Where D lives: column j, row i is word d[j * pitch + lane(i)]; 16 consecutive rows are 16 consecutive
+// lanes. D may be split in two: columns from `split` on begin again at d with the lanes `split_lane` higher
+// (cta_group::2 with M = 128).
 struct Accumulator {
   uint32_t* d = nullptr;              // word of lane 0 of the first column
+  int pitch = 128;                    // words from column to column: the lanes of tensor memory
   std::array<uint8_t, 8> lane{};      // first lane of each group of 16 rows
   std::array<uint16_t, 8> enabled{};  // rows of the group that are written
   bool accumulate = false;
   int scale_exponent = 0;  // D is taken times 2^-this
   bool f16 = false;
+  bool short_sums = false;  // F = 13
+  int split = 1 << 30, split_lane = 0;
+  int fraction_bits() const { return short_sums ? kShortFractionBits : kFractionBits; }
+  uint32_t* words(int column, int group) const {
+    const int upper = column >= split;
+    return d + (upper ? column - split : column) * pitch + lane[static_cast<size_t>(group)] +
+           upper * split_lane;
+  }
 };
 
 void fused_sums(const Operands& o, const Accumulator& d, Numerics numerics);
@@ -78,7 +90,7 @@ bool decode_run_avx512(Format format, bool negate, const uint8_t* raw, int count
                        int8_t* narrow, int16_t* wide, uint16_t* nan,
                        uint16_t* inf);  // false: not built in, or the count is not a multiple of 16
 
-// Exact mode with f32 results, 64 rows at a time; false when the host or the instruction asks for the
+// Exact mode with f32 results, 16 or 64 rows at a time; false when the host or the instruction asks for the
 // reference.
 bool fused_sums_avx512(const Operands& o, const Accumulator& d);
 
@@ -86,6 +98,6 @@ bool fused_sums_avx512(const Operands& o, const Accumulator& d);
 // with.
 void fused_sums_reference(const Operands& o, const Accumulator& d, int column, int group, uint16_t rows);
 uint32_t fused_sum_reference(const Operands& o, int row, int column, bool accumulate, uint32_t c,
-                             int scale_exponent, bool f16);
+                             int scale_exponent, bool f16, int fraction_bits = kFractionBits);
 
 }  // namespace mxfa::emulator

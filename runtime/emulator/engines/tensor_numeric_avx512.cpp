@@ -1,5 +1,5 @@
-// The fused sum of tensor_numeric.hpp for 64 rows at a time.  Compiled to nothing where the host has no
-// AVX-512.
+// The fused sum of tensor_numeric.hpp for 64 (or 16) rows at a time.  Compiled to nothing where the host has
+// no AVX-512.
 #include "engines/tensor_numeric.hpp"
 
 #ifdef __AVX512BW__
@@ -13,7 +13,8 @@
 namespace mxfa::emulator {
 namespace {
 
-// Largest product exponent of 64 rows, as four vectors of 16.
+// Largest product exponent of 64 rows, as four vectors of 16.  (Where only 16 rows count, the others are
+// computed from whatever the operand rows hold, and ignored.)
 inline void product_exponents(const Operands& o, int column, int row, __m512i out[4]) {
   if (o.narrow) {
     __m512i e = _mm512_set1_epi8(-128);
@@ -38,15 +39,15 @@ inline void product_exponents(const Operands& o, int column, int row, __m512i ou
   }
 }
 
-// (s0 + s1 + c) * 2^(e - 25) for any e, through doubles, which hold the sum exactly; truncated, infinity from
+// (s0 + s1 + c) * 2^(e - F) for any e, through doubles, which hold the sum exactly; truncated, infinity from
 // 2^128 on.
-__m512i wide_result(__m512i s0, __m512i s1, __m512i c, __m512i e) {
+__m512i wide_result(__m512i s0, __m512i s1, __m512i c, __m512i e, int fraction_bits) {
   const auto half = [&](int h) {
     const auto convert = [h](__m512i x) {
       return _mm512_cvtepi32_pd(h ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x));
     };
     const __m512d sum = _mm512_add_pd(_mm512_add_pd(convert(s0), convert(s1)), convert(c));
-    const __m512i power = _mm512_add_epi32(e, _mm512_set1_epi32(1023 - kFractionBits));
+    const __m512i power = _mm512_add_epi32(e, _mm512_set1_epi32(1023 - fraction_bits));
     const __m256i part = h ? _mm512_extracti64x4_epi64(power, 1) : _mm512_castsi512_si256(power);
     const __m512d value =
         _mm512_mul_pd(sum, _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_cvtepi32_epi64(part), 52)));
@@ -62,12 +63,12 @@ __m512i wide_result(__m512i s0, __m512i s1, __m512i c, __m512i e) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(half(0)), half(1), 1);
 }
 
-// One column, 64 rows.  A product is exact in f32 and so is its multiplication by 2^(25-E), as long as E
-// keeps both in range; terms are below 2^27 in magnitude, so 16 of them fit a 32-bit sum and the final sum is
-// exact in a double.
-template <int K>
-void sums_64(const Operands& o, const Accumulator& d, int column, int row, const uint16_t nan_rows[4],
-             const uint16_t inf_rows[4]) {
+// One column, kVectors * 16 rows.  A product is exact in f32 and so is its multiplication by 2^(F-E), as long
+// as E keeps both in range; terms are below 2^27 in magnitude, so 16 of them fit a 32-bit sum and the final
+// sum is exact in a double.
+template <int K, int kVectors, int F>
+void sums(const Operands& o, const Accumulator& d, int column, int row, const uint16_t nan_rows[4],
+          const uint16_t inf_rows[4]) {
   constexpr int kTermsPerSum = K < 16 ? K : 16, kSums = K / kTermsPerSum;
   __m512i product[4], e[4], old[4], old_exponent[4], sum[kSums][4];
   __m512 factor[4];
@@ -75,7 +76,7 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
   product_exponents(o, column, row, product);
   const __m512i floor_exponent = _mm512_set1_epi32(kMinExponent);
   const int none = o.narrow ? kNone8 : kNone16;
-  for (int q = 0; q < 4; ++q) {
+  for (int q = 0; q < kVectors; ++q) {
     const int group = row / 16 + q;
     const __m512i scale =
         _mm512_add_epi32(_mm512_load_si512(&o.a_scale[row + 16 * q]), _mm512_set1_epi32(o.b_scale[column]));
@@ -86,7 +87,7 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
     old[q] = _mm512_setzero_si512();
     old_exponent[q] = _mm512_set1_epi32(-1000);
     if (d.accumulate) {
-      old[q] = _mm512_loadu_si512(d.d + column * 128 + d.lane[static_cast<size_t>(group)]);
+      old[q] = _mm512_loadu_si512(d.words(column, group));
       const __m512i magnitude = _mm512_and_si512(old[q], _mm512_set1_epi32(0x7fffffff));
       const __m512i infinity = _mm512_set1_epi32(0x7f800000);
       nan[q] = static_cast<__mmask16>(nan[q] | _mm512_cmpgt_epi32_mask(magnitude, infinity));
@@ -95,7 +96,7 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
       old_exponent[q] = _mm512_sub_epi32(field, _mm512_set1_epi32(127 + d.scale_exponent));
       e[q] = _mm512_mask_max_epi32(e[q], _mm512_test_epi32_mask(magnitude, magnitude), e[q], old_exponent[q]);
     }
-    // Factor of the products before their scales: 2^(25 - E + scale).
+    // Factor of the products before their scales: 2^(F - E + scale).
     const __m512i relative = _mm512_sub_epi32(e[q], scale);
     if (!o.narrow)  // wide exponents: a product or a factor may leave the range of f32
       slow[q] = static_cast<__mmask16>(slow[q] |
@@ -103,7 +104,7 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
                                                 _mm512_cmpgt_epi32_mask(relative, _mm512_set1_epi32(125)))));
     // Below 2^-126 the factor makes every term less than one, as it should; above 2^127 there is no product
     // but zero.
-    __m512i power = _mm512_sub_epi32(_mm512_set1_epi32(kFractionBits), relative);
+    __m512i power = _mm512_sub_epi32(_mm512_set1_epi32(F), relative);
     power = _mm512_min_epi32(_mm512_max_epi32(power, _mm512_set1_epi32(-126)), _mm512_set1_epi32(127));
     factor[q] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(power, _mm512_set1_epi32(127)), 23));
     slow[q] = static_cast<__mmask16>(slow[q] & ~nan[q]);
@@ -117,22 +118,26 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
         return _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(a + 16 * q), b), factor[q]));
       };
       t0 = _mm512_add_epi32(t0, term(0));
-      t1 = _mm512_add_epi32(t1, term(1));
-      t2 = _mm512_add_epi32(t2, term(2));
-      t3 = _mm512_add_epi32(t3, term(3));
+      if constexpr (kVectors == 4) {
+        t1 = _mm512_add_epi32(t1, term(1));
+        t2 = _mm512_add_epi32(t2, term(2));
+        t3 = _mm512_add_epi32(t3, term(3));
+      }
     }
     sum[s][0] = t0, sum[s][1] = t1, sum[s][2] = t2, sum[s][3] = t3;
   }
-  for (int q = 0; q < 4; ++q) {
+  for (int q = 0; q < kVectors; ++q) {
     const int group = row / 16 + q;
     __m512i addend = _mm512_setzero_si512();
     if (d.accumulate) {
-      // trunc(c * 2^(25-E)) = significand << 2 >> (E - exponent); a shift of 32 or more gives 0.
+      // trunc(c * 2^(F-E)) = significand * 2^(F-23) >> (E - exponent); a shift of 32 or more gives 0.
       const __mmask16 normal = _mm512_test_epi32_mask(old[q], _mm512_set1_epi32(0x7f800000));
       const __m512i fraction = _mm512_and_si512(old[q], _mm512_set1_epi32(0x7fffff));
       const __m512i significand =
           _mm512_mask_or_epi32(fraction, normal, fraction, _mm512_set1_epi32(0x800000));
-      addend = _mm512_srlv_epi32(_mm512_slli_epi32(significand, 2), _mm512_sub_epi32(e[q], old_exponent[q]));
+      const __m512i scaled =
+          F >= 23 ? _mm512_slli_epi32(significand, F - 23) : _mm512_srli_epi32(significand, 23 - F);
+      addend = _mm512_srlv_epi32(scaled, _mm512_sub_epi32(e[q], old_exponent[q]));
       addend = _mm512_mask_sub_epi32(addend, _mm512_movepi32_mask(old[q]), _mm512_setzero_si512(), addend);
     }
     // Usually the whole sum fits 32 bits and the result is a normal number or zero: then one truncating
@@ -150,18 +155,22 @@ void sums_64(const Operands& o, const Accumulator& d, int column, int row, const
     const __mmask16 ignored = static_cast<__mmask16>(nan[q] | slow[q]);
     __m512i result;
     if (((wide | _mm512_mask_test_epi32_mask(extreme, total, total)) & ~ignored) == 0) [[likely]] {
-      const __m512i field = _mm512_max_epi32(_mm512_add_epi32(e[q], _mm512_set1_epi32(127 - kFractionBits)),
-                                             _mm512_setzero_si512());
+      const __m512i field =
+          _mm512_max_epi32(_mm512_add_epi32(e[q], _mm512_set1_epi32(127 - F)), _mm512_setzero_si512());
       const __m512 power =
           _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_min_epi32(field, _mm512_set1_epi32(254)), 23));
       result = _mm512_castps_si512(
           _mm512_mul_ps(_mm512_cvt_roundepi32_ps(total, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC), power));
     } else {
-      result = wide_result(sum[0][q], kSums == 2 ? sum[kSums - 1][q] : _mm512_setzero_si512(), addend, e[q]);
+      result =
+          wide_result(sum[0][q], kSums == 2 ? sum[kSums - 1][q] : _mm512_setzero_si512(), addend, e[q], F);
     }
+    // A short sum leaves a short fraction; infinities have none to lose.
+    if constexpr (F < 23)
+      result = _mm512_and_si512(result, _mm512_set1_epi32(static_cast<int>(0xffffffffu << (23 - F))));
     result = _mm512_mask_mov_epi32(result, nan[q], _mm512_set1_epi32(kCanonicalNan));
     const uint16_t enabled = d.enabled[static_cast<size_t>(group)];
-    uint32_t* words = d.d + column * 128 + d.lane[static_cast<size_t>(group)];
+    uint32_t* words = d.words(column, group);
     _mm512_mask_storeu_epi32(words, static_cast<__mmask16>(enabled & ~slow[q]), result);
     if (slow[q] & enabled)
       fused_sums_reference(o, d, column, group, static_cast<uint16_t>(slow[q] & enabled));
@@ -225,22 +234,41 @@ bool decode_run_avx512(Format format, bool negate, const uint8_t* raw, int count
   return true;
 }
 
-bool fused_sums_avx512(const Operands& o, const Accumulator& d) {
-  if (d.f16) return false;
+namespace {
+
+template <int K, int kVectors, int F>
+void all_sums(const Operands& o, const Accumulator& d) {
   for (int j = 0; j < o.n; ++j)
-    for (int row = 0; row < o.m; row += 64) {
+    for (int row = 0; row < o.m; row += 16 * kVectors) {
       uint16_t nan[4], inf[4];
-      for (int q = 0; q < 4; ++q) {
+      for (int q = 0; q < kVectors; ++q) {
         nan[q] = o.b_nan[j] ? 0xffff : o.a_nan[row / 16 + q];
         inf[q] = o.b_inf[j] ? 0xffff : o.a_inf[row / 16 + q];
       }
-      if (o.k == 32)
-        sums_64<32>(o, d, j, row, nan, inf);
-      else if (o.k == 16)
-        sums_64<16>(o, d, j, row, nan, inf);
-      else
-        sums_64<8>(o, d, j, row, nan, inf);
+      sums<K, kVectors, F>(o, d, j, row, nan, inf);
     }
+}
+
+template <int K>
+void sums_of_depth(const Operands& o, const Accumulator& d) {
+  if (d.short_sums)
+    all_sums<K, 4, kShortFractionBits>(o, d);
+  else if (o.m == 16)
+    all_sums<K, 1, kFractionBits>(o, d);
+  else
+    all_sums<K, 4, kFractionBits>(o, d);
+}
+
+}  // namespace
+
+bool fused_sums_avx512(const Operands& o, const Accumulator& d) {
+  if (d.f16 || (o.m % 64 != 0 && (o.m != 16 || d.short_sums))) return false;
+  if (o.k == 32)
+    sums_of_depth<32>(o, d);
+  else if (o.k == 16)
+    sums_of_depth<16>(o, d);
+  else
+    sums_of_depth<8>(o, d);
   return true;
 }
 

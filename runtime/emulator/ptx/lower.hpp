@@ -128,8 +128,11 @@ class Lowering {
   void refuse(const std::string& why);
   void use_pending_loads(Op& op);  // wait::ld reads every register an outstanding tcgen05.ld may still write
   void mark_pending_load(Op& op);
-  int32_t join_of_branch() const;         // block where lanes that diverge here meet, -1: none
-  void branch_to(Op& op, int32_t label);  // imm becomes the micro-operation of the label
+  // lower_wgmma.cpp: the registers of a wgmma belong to it until the wait_group that covers it.
+  void mark_pending_wgmma(Op& op);
+  void note_wgmma_order(Op& op, int64_t outstanding);  // wait_group N, or -1: commit_group
+  int32_t join_of_branch() const;                      // block where lanes that diverge here meet, -1: none
+  void branch_to(Op& op, int32_t label);               // imm becomes the micro-operation of the label
   void table_branch_to(Op& op, uint32_t list, int32_t label);
   void join_fixup(Op& op) { join_fixups_.push_back(op.index()); }
   uint32_t carry_register();  // CC.CF
@@ -149,6 +152,8 @@ class Lowering {
   void place_variables();
   void finish_branches();
   void extend_pending_loads();
+  void extend_pending_wgmmas();
+  int32_t block_of_op(uint32_t op) const;
 
   ProgramBuilder& builder_;
   const Function& function_;
@@ -164,7 +169,12 @@ class Lowering {
     uint32_t op;
     std::vector<uint32_t> registers;
   };
-  std::vector<PendingLoad> pending_loads_;
+  struct WgmmaOrder {
+    uint32_t op;
+    int64_t outstanding;
+  };
+  std::vector<PendingLoad> pending_loads_, pending_wgmmas_;
+  std::vector<WgmmaOrder> wgmma_order_;
   std::vector<uint32_t> load_waits_;  // micro-operations of wait::ld
   std::vector<uint32_t> join_fixups_;
   uint32_t carry_ = ~0u;

@@ -91,6 +91,9 @@ void lower_tensormap_replace(Lowering& l, const Match& m);
 void lower_testp(Lowering& l, const Match& m);
 void lower_trap(Lowering& l, const Match& m);
 void lower_vote(Lowering& l, const Match& m);
+void lower_warp_mma(Lowering& l, const Match& m);
 void lower_warp_sync(Lowering& l, const Match& m);
+void lower_wgmma(Lowering& l, const Match& m);
+void lower_wgmma_order(Lowering& l, const Match& m);
 
 }  // namespace mxfa::emulator::ptx

@@ -108,15 +108,16 @@ void Lowering::mark_pending_load(Op& op) {
 
 void Lowering::use_pending_loads(Op& op) { load_waits_.push_back(op.index()); }
 
+int32_t Lowering::block_of_op(uint32_t op) const {
+  return static_cast<int32_t>(std::upper_bound(block_start_.begin(), block_start_.end(), op) -
+                              block_start_.begin()) -
+         1;
+}
+
 // A tcgen05.ld may write its registers as late as the next wait::ld on any path: those waits count as uses of
 // the registers.
 void Lowering::extend_pending_loads() {
   if (pending_loads_.empty() || load_waits_.empty()) return;
-  const auto block_of_op = [&](uint32_t op) {
-    return static_cast<int32_t>(std::upper_bound(block_start_.begin(), block_start_.end(), op) -
-                                block_start_.begin()) -
-           1;
-  };
   std::vector<std::vector<uint32_t>> waits(cfg_.blocks.size());
   for (const uint32_t w : load_waits_) waits[block_of_op(w)].push_back(w);
   std::vector<Reference> extra;
@@ -175,6 +176,7 @@ void Lowering::run() {
   }
   finish_branches();
   extend_pending_loads();
+  extend_pending_wgmmas();
   std::stable_sort(references_.begin(), references_.end(),
                    [](const Reference& a, const Reference& b) { return a.op < b.op; });
   const bool calls = !lowered_.callees.empty();

@@ -115,8 +115,7 @@ void lower_createpolicy(Lowering& l, const Match&) {
 void lower_refused(Lowering& l, const Match& m) {
   const std::string_view opcode = l.in().opcode;
   std::string why = "no kernel of ours needs it";
-  if (opcode == "wgmma") why = "Hopper's tensor core is not modelled";
-  if (opcode == "mma" || opcode == "wmma") why = "warp-level tensor-core instructions are not modelled";
+  if (opcode == "wgmma") why = "sparse and one-bit operands are not modelled";
   if (opcode == "clusterlaunchcontrol") why = "cluster launch control is not modelled";
   (void)m;
   l.refuse(why);
