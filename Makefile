@@ -1,12 +1,12 @@
 # The front door.  Each target installs what is missing (tools/setup.sh), builds and does one thing.
-#   make run [DEVICE=gpu]      the quickstart shape file, BF16 and MXFP8; else on the CPU driver as a B200
+#   make run [DEVICE=name]     the quickstart shape file, BF16 and MXFP8, on the best device present
 #   make test                  build everything, run every test that needs no GPU
 #   make bench                 speed of the CPU driver
 #   make test-gpu              the tests that need a GPU
 #   make check                 style rules; ptxas report of every kernel: no spills
 #   make format | clean
 BUILD ?= build
-DEVICE ?= emulator:b200
+DEVICE ?= auto
 CMAKE_FLAGS ?=
 
 .PHONY: build run test bench test-gpu check format clean help setup

@@ -41,55 +41,63 @@ double counter(const ordered_json& counters, const char* name) {
 
 // Columns of the table.  "exact dB": signal to noise of O against the exact reference; "aware dB": against
 // the reference that rounds where the kernel rounds.
-std::vector<std::string> header(bool real_device, bool accuracy) {
+struct Columns {
+  bool times, counts, accuracy;  // real devices have times, the CPU driver has counts
+};
+
+std::vector<std::string> header(const Columns& columns) {
   std::vector<std::string> cells = {"shape", "dtype", "device", "kernel", "JIT ms", "load ms"};
-  for (const char* name : {real_device ? "time ms" : "warp instr", real_device ? "rate" : "MMA"})
-    cells.push_back(name);
-  if (accuracy) {
+  if (columns.times) cells.insert(cells.end(), {"time ms", "rate"});
+  if (columns.counts) cells.insert(cells.end(), {"warp instr", "MMA"});
+  if (columns.accuracy) {
     for (const char* name : {"exact dB", "cosine", "max |err|", "LSE err", "aware dB"}) cells.push_back(name);
   }
   cells.push_back("verdict");
   return cells;
 }
 
-std::vector<std::string> cells_of(const RunRow& row, const Session& session, bool accuracy) {
+std::vector<std::string> cells_of(const RunRow& row, const Columns& columns) {
   std::vector<std::string> cells = {row.shape,
                                     row.dtype,
-                                    session.device_name(),
+                                    row.device,
                                     row.kernel + " " + row.arch,
                                     row.jit == "cold" ? fmt::format("{:.0f}", row.compile_ms) : row.jit,
                                     fmt::format("{:.1f}", row.load_ms)};
-  if (session.real_device()) {
+  if (columns.times) {
     cells.push_back(row.time_ms > 0 ? fmt::format("{:.4f}", row.time_ms) : "-");
     cells.push_back(
         row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "attn_fwd" ? "TFLOP/s" : "GB/s") : "-");
-  } else {
-    cells.push_back(short_count(counter(row.counters, "warp_instructions")));
-    cells.push_back(short_count(counter(row.counters, "mma_instructions")));
   }
-  if (accuracy && row.has_accuracy) {
+  if (columns.counts) {
+    const auto count = [&](const char* name) {
+      return row.real_device ? "-" : short_count(counter(row.counters, name));
+    };
+    cells.push_back(count("warp_instructions"));
+    cells.push_back(count("mma_instructions"));
+  }
+  if (columns.accuracy && row.has_accuracy) {
     cells.insert(cells.end(), {decibels(row.sqnr_db), fmt::format("{:.6f}", row.cosine),
                                fmt::format("{:.2e}", row.max_abs), fmt::format("{:.2e}", row.lse_error),
                                decibels(row.quantized_sqnr_db)});
-  } else if (accuracy) {
+  } else if (columns.accuracy) {
     cells.insert(cells.end(), 5, "-");
   }
   cells.push_back(row.verdict());
   return cells;
 }
 
-ordered_json json_of(const RunRow& row, const Session& session) {
+ordered_json json_of(const RunRow& row) {
   ordered_json out = {{"shape", row.shape},
                       {"op", row.op},
                       {"dtype", row.dtype},
-                      {"device", session.device_name()},
-                      {"real_device", session.real_device()},
+                      {"device", row.device},
+                      {"real_device", row.real_device},
                       {"kernel", row.kernel},
                       {"arch", row.arch},
                       {"jit", row.jit},
                       {"compile_ms", row.compile_ms},
                       {"load_ms", row.load_ms}};
-  if (session.real_device()) {
+  if (row.real_device) {
     out["time_ms"] = row.time_ms;
     out[row.op == "attn_fwd" ? "tflops" : "gb_per_s"] = row.rate;
   } else {
@@ -137,31 +145,84 @@ void require_memory(const Shape& shape, const Session& session, bool check) {
   if (host > 0.8 * host_total) refuse("host", host, host_total);
 }
 
+// Plans everything a shape runs; a refusal says which shape.
+std::vector<PlannedKernel> plan_shape(const Session& session, const Shape& shape, bool check) {
+  try {
+    require_memory(shape, session, check);
+    return plan_all(session.context(), shape);
+  } catch (const Error& error) {
+    if (dynamic_cast<const InputError*>(&error)) throw;  // says where it stands
+    throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
+  }
+}
+
+// The devices of a command: the one asked for and, where that is "auto" and a GPU, the CPU driver as a B200
+// for the shapes that the GPU has no kernel for.
+class Devices {
+ public:
+  explicit Devices(const CommonFlags& flags)
+      : flags_(flags),
+        first_(flags),
+        may_fall_back_(first_.real_device() &&
+                       parse_device(flags.device_or_null()).kind == DeviceChoice::Kind::kAuto) {}
+
+  // Plans the shape on the device that will run it, which *session then names.
+  std::vector<PlannedKernel> plan(const Shape& shape, bool check, const Session** session) {
+    *session = &first_;
+    if (!may_fall_back_) return plan_shape(first_, shape, check);
+    try {
+      return plan_shape(first_, shape, check);
+    } catch (const Error& refusal) {
+      if (refusal.status() != MXFA_ERROR_INVALID) throw;
+      const std::exception_ptr refused = std::current_exception();
+      std::vector<PlannedKernel> planned;
+      try {
+        if (!cpu_driver_) {
+          CommonFlags emulator = flags_;
+          emulator.device = "emulator:b200";
+          cpu_driver_ = std::make_unique<Session>(emulator);
+        }
+        planned = plan_shape(*cpu_driver_, shape, check);
+      } catch (const Error&) {
+        std::rethrow_exception(refused);  // not a matter of the device
+      }
+      if (flags_.verbose) message(refusal.what());
+      if (!flags_.quiet)
+        message(fmt::format("{}: {} has no kernel for this shape; the CPU driver runs it as a B200",
+                            shape.source, first_.device_name()));
+      *session = cpu_driver_.get();
+      return planned;
+    }
+  }
+
+ private:
+  const CommonFlags& flags_;
+  Session first_;
+  bool may_fall_back_;
+  std::unique_ptr<Session> cpu_driver_;
+};
+
 int run(const std::vector<std::string>& files, const RunOptions& options, const CommonFlags& flags) {
   const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
   const JsonReport report(flags.json);
-  const Session session(flags);
+  Devices devices(flags);
   // Plan everything before anything runs: a shape that is refused must not leave half a list of results.
   std::vector<std::vector<PlannedKernel>> plans;
-  for (const Shape& shape : shapes) {
-    try {
-      require_memory(shape, session, options.check);
-      plans.push_back(plan_all(session.context(), shape));
-    } catch (const Error& error) {
-      if (dynamic_cast<const InputError*>(&error)) throw;  // says where it stands
-      throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
-    }
-  }
+  std::vector<const Session*> sessions(shapes.size());
+  for (size_t i = 0; i < shapes.size(); ++i)
+    plans.push_back(devices.plan(shapes[i], options.check, &sessions[i]));
   std::vector<RunRow> done;
   ordered_json rows = ordered_json::array();
   bool all_right = true;
   std::set<std::string> seen;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    std::vector<RunRow> shape_rows = shapes[i].op == Op::attn_fwd
-                                         ? std::vector<RunRow>{run_attention(session, shapes[i], options)}
-                                         : run_quantize(session, shapes[i], options);
+    std::vector<RunRow> shape_rows =
+        shapes[i].op == Op::attn_fwd ? std::vector<RunRow>{run_attention(*sessions[i], shapes[i], options)}
+                                     : run_quantize(*sessions[i], shapes[i], options);
     for (size_t r = 0; r < shape_rows.size(); ++r) {
       RunRow& row = shape_rows[r];
+      row.device = sessions[i]->device_name();
+      row.real_device = sessions[i]->real_device();
       const ordered_json& plan =
           plans[i][r].description;  // attention comes first in its plans, quantisers in order
       describe_into(plan, row);
@@ -170,15 +231,17 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
       for (const std::string& failure : row.failures) message(fmt::format("{}: {}", row.shape, failure));
       if (!row.note.empty() && !flags.quiet) message(fmt::format("{}: {}", row.shape, row.note));
       all_right = all_right && row.failures.empty();
-      rows.push_back(json_of(row, session));
+      rows.push_back(json_of(row));
       done.push_back(std::move(row));
     }
   }
   if (!report.on_stdout()) {
-    const bool accuracy =
-        std::any_of(done.begin(), done.end(), [](const RunRow& row) { return row.has_accuracy; });
-    std::vector<std::vector<std::string>> table = {header(session.real_device(), accuracy)};
-    for (const RunRow& row : done) table.push_back(cells_of(row, session, accuracy));
+    const auto any = [&](auto&& has) { return std::any_of(done.begin(), done.end(), has); };
+    const Columns columns{any([](const RunRow& row) { return row.real_device; }),
+                          any([](const RunRow& row) { return !row.real_device; }),
+                          any([](const RunRow& row) { return row.has_accuracy; })};
+    std::vector<std::vector<std::string>> table = {header(columns)};
+    for (const RunRow& row : done) table.push_back(cells_of(row, columns));
     print_table(table);
   }
   report.write({{"command", "run"}, {"rows", rows}});

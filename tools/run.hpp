@@ -19,8 +19,9 @@ struct RunOptions {
 };
 
 struct RunRow {
-  std::string shape, op, dtype, kernel, arch;
-  std::string jit;  // cold: compiled now; warm: from disk; reused: loaded for an earlier row
+  std::string shape, op, dtype, device, kernel, arch;
+  bool real_device = false;  // times mean something
+  std::string jit;           // cold: compiled now; warm: from disk; reused: loaded for an earlier row
   double compile_ms = 0, load_ms = 0;  // of the kernel named above; compile_ms is 0 unless cold
   double time_ms = 0, rate = 0;     // real devices only; rate in TFLOP/s (attention) or GB/s (quantisation)
   nlohmann::ordered_json counters;  // the CPU driver's, of the checked launch

@@ -33,10 +33,12 @@ reference::AttentionProblem problem_of(const Shape& shape) {
   return problem;
 }
 
-// Multiply-adds of both products over all heads.
+// Multiply-adds of both products over all heads, of the keys that a query sees.
 double multiply_adds(const reference::AttentionProblem& problem) {
   double pairs = 0;
-  for (int b = 0; b < problem.batch; ++b) pairs += static_cast<double>(problem.len_q(b)) * problem.len_k(b);
+  for (int b = 0; b < problem.batch; ++b)
+    for (int64_t row = 0; row < problem.len_q(b); ++row)
+      pairs += static_cast<double>(reference::visible_keys(problem, b, row).count());
   return 2.0 * pairs * problem.heads_q * problem.head_dim;
 }
 
@@ -86,7 +88,8 @@ std::vector<double> as_given(const DeviceOperand& operand, Orientation orientati
                                orientation, t.shape);
 }
 
-void judge(const Shape& shape, const reference::AttentionProblem& problem, const Operands& operands,
+void judge(const Shape& shape, const reference::AttentionProblem& problem,
+           const reference::AttentionOptions& numerics, const Operands& operands,
            const std::vector<uint16_t>& o_bits, const std::vector<float>& lse, RunRow& row) {
   const bool mxfp8 = shape.dtype == Dtype::mxfp8;
   const std::vector<double> o = reference::bf16_to_double(o_bits);
@@ -95,7 +98,6 @@ void judge(const Shape& shape, const reference::AttentionProblem& problem, const
                             v = reference::bf16_to_double(operands.v);
   const reference::AttentionResult exact = reference::attention_forward(problem, q, k, v);
   // The same mathematics on what the kernel was given, with P rounded as the kernel rounds it.
-  const reference::AttentionOptions numerics = reference::kernel_numerics(mxfp8);
   const reference::AttentionResult aware =
       mxfp8 ? reference::attention_forward(problem, as_given(*operands.mx_q, Orientation::kAlongD),
                                            as_given(*operands.mx_k, Orientation::kAlongD),
@@ -182,7 +184,10 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
     row.checked = true;
     row.note = "no queries, nothing launched";
   } else if (check) {
-    judge(shape, problem, operands, o.download<uint16_t>(), lse.download<float>(), row);
+    const reference::AttentionOptions numerics =
+        session.driver().arch == "sm_90a" ? reference::hopper_kernel_numerics()
+                                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8);
+    judge(shape, problem, numerics, operands, o.download<uint16_t>(), lse.download<float>(), row);
   } else {
     row.note = fmt::format(
         "not checked: the references take {:.3g} multiply-adds; --check does it all the same", 2 * work);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "host/attention_tiles.hpp"
 #include "host/plan.hpp"
 #include "host/tensor_map.hpp"
 
@@ -24,33 +25,21 @@ void check_one_of(int32_t value, std::initializer_list<int32_t> allowed, const c
     invalid("{} is {}; it must be {}", name, value, spelled);
 }
 
-// Everything that no kernel of this version honours is refused here, by name.
-void check_attention(const mxfa_attention& attention, const std::string& arch) {
-  const mxfa_attention& a = attention;
+// What makes no sense on any device.
+void check_attention(const mxfa_attention& a) {
   check_one_of(a.dtype, {MXFA_BF16, MXFA_MXFP8}, "dtype", "MXFA_BF16 (0) or MXFA_MXFP8 (1)");
-  check_one_of(a.head_dim, {64, 128}, "head_dim", "64 or 128 (supported: 64, 128)");
+  check_one_of(a.head_dim, {64, 96, 128}, "head_dim", "64, 96 or 128");
   if (a.heads_q <= 0) invalid("heads_q is {}; it must be at least 1", a.heads_q);
   if (a.heads_kv <= 0) invalid("heads_kv is {}; it must be at least 1", a.heads_kv);
   if (a.heads_q % a.heads_kv != 0)
     invalid("heads_q {} is not a multiple of heads_kv {}", a.heads_q, a.heads_kv);
-  if (a.heads_q != a.heads_kv)
-    invalid(
-        "heads_q {} with heads_kv {}: grouped heads are not supported by attention_fwd yet; heads_q must "
-        "equal heads_kv",
-        a.heads_q, a.heads_kv);
-  if (a.broadcast_q)
-    invalid("broadcast_q is {}: not supported by attention_fwd yet; give every sequence its own queries",
-            a.broadcast_q);
-  if (a.causal) invalid("causal is {}: not supported by attention_fwd yet; set it to 0", a.causal);
   for (const auto& [value, name] :
-       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}}) {
+       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}})
     if (value < -1) invalid("window: {} is {}; it must be -1 (unbounded) or more", name, value);
-    if (value != -1)
-      invalid("window: {} is {}: windows are not supported by attention_fwd yet; set it to -1", name, value);
-  }
-  // The kernel takes the row maximum of the unscaled scores, which needs a positive scale.
-  if (!std::isnan(a.scale) && !(std::isfinite(a.scale) && a.scale > 0))
-    invalid("scale is {}; it must be finite and positive, or NaN for 1/sqrt(head_dim)", a.scale);
+  // The kernels take the row maximum of the unscaled scores, which a negative scale would turn into a
+  // minimum.
+  if (!std::isnan(a.scale) && !(std::isfinite(a.scale) && a.scale >= 0))
+    invalid("scale is {}; it must be finite and not negative, or NaN for 1/sqrt(head_dim)", a.scale);
   check_one_of(a.scaling_mode, {MXFA_RCEIL, MXFA_FLOOR}, "scaling_mode", "MXFA_RCEIL (0) or MXFA_FLOOR (1)");
   check_one_of(a.block, {MXFA_BLOCK_1X32, MXFA_BLOCK_32X32}, "block",
                "MXFA_BLOCK_1X32 (0) or MXFA_BLOCK_32X32 (1)");
@@ -61,10 +50,56 @@ void check_attention(const mxfa_attention& attention, const std::string& arch) {
   if (a.dtype == MXFA_BF16 && (a.scaling_mode || a.block))
     invalid("scaling_mode {} and block {} belong to MXFP8; with dtype bf16 both must be 0", a.scaling_mode,
             a.block);
-  if (arch == "sm_90a")
+}
+
+// What the device's kernel does not honour is refused here, by name.
+void check_support(const mxfa_attention& a, const std::string& arch) {
+  if (arch == "sm_90a") {
+    if (a.dtype == MXFA_MXFP8)
+      invalid(
+          "dtype mxfp8: the tensor cores of {} have no block scales, so attention_fwd is BF16 there; run "
+          "with "
+          "--device emulator:b200 (MXFA_DEVICE=emulator:b200)",
+          arch);
+    return;
+  }
+  const auto refuse = [&](const std::string& what, const char* remedy) {
+    invalid("{} not supported by attention_fwd on {} yet; {}", what, arch, remedy);
+  };
+  if (a.head_dim == 96) refuse("head_dim is 96:", "supported: 64, 128");
+  if (a.heads_q != a.heads_kv)
+    refuse(fmt::format("heads_q {} with heads_kv {}: grouped heads are", a.heads_q, a.heads_kv),
+           "heads_q must equal heads_kv");
+  if (a.broadcast_q)
+    refuse(fmt::format("broadcast_q is {}:", a.broadcast_q), "give every sequence its own queries");
+  if (a.causal) refuse(fmt::format("causal is {}:", a.causal), "set it to 0");
+  for (const auto& [value, name] :
+       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}})
+    if (value != -1) refuse(fmt::format("window: {} is {}: windows are", name, value), "set it to -1");
+}
+
+// Windows as attention_fwd_sm90 takes them: causal is a right window of 0, and a window that no sequence can
+// feel is none, so that it costs no mask.
+struct Windows {
+  int32_t left, right;
+};
+Windows effective_windows(const mxfa_attention& a, const Sequences& q, const Sequences& k) {
+  Windows windows{a.window_left, a.causal ? 0 : a.window_right};
+  const int64_t longest_q = q.longest(), longest_k = k.longest();
+  // Query i sees keys from i + (len_k - len_q) - left to i + (len_k - len_q) + right: all of them from query
+  // 0 on if right >= len_q - 1, up to query len_q - 1 if left >= len_k - 1.
+  if (windows.right >= longest_q - 1) windows.right = -1;
+  if (windows.left >= longest_k - 1) windows.left = -1;
+  if (windows.left < 0 && windows.right < 0) return windows;
+  // The kernel adds row, len_k and right in 32 bits; a tile may reach 255 rows past the end.
+  const int64_t sum = longest_q + longest_k + std::max(windows.right, 0) + 256;
+  if (sum > INT32_MAX)
     invalid(
-        "attention_fwd has no sm_90a kernel yet; run with --device emulator:b200 "
-        "(MXFA_DEVICE=emulator:b200)");
+        "causal or window: the longest sequences have {} queries and {} keys; with a right window of {} "
+        "their "
+        "sum must stay below {}",
+        longest_q, longest_k, windows.right, INT32_MAX - 256);
+  return windows;
 }
 
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
@@ -80,6 +115,7 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
       {"total_k", plan.k.total()},
       {"longest_q", plan.q.longest()},
       {"longest_k", plan.k.longest()},
+      {"rows_o", plan.rows_o},
       {"broadcast_q", a.broadcast_q != 0},
       {"causal", a.causal != 0},
       {"window", {a.window_left, a.window_right}},
@@ -94,36 +130,91 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   return options;
 }
 
+// The kernel of the device's architecture with the configuration for this problem.
+KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
+  const mxfa_attention& a = plan.attention;
+  const std::string& arch = context.driver.arch;
+  if (arch != "sm_90a")
+    return resolve_kernel_config(context.configs, "attention_fwd_sm100", arch,
+                                 {{"head_dim", a.head_dim}, {"mxfp8", a.dtype == MXFA_MXFP8, true}},
+                                 a.kernel);
+  const int32_t longest = plan.q.longest();
+  // Four warpgroups cover the longest sequence with one tile, three would need two.
+  const bool four_units = longest > 3 * kUnitRows && longest <= 4 * kUnitRows;
+  return resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
+                               {{"head_dim", a.head_dim},
+                                {"right_mask", plan.window_right >= 0, true},
+                                {"left_mask", plan.window_left >= 0, true},
+                                {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
+                               a.kernel);
+}
+
+void add_tiles_sm100(mxfa_plan& plan) {
+  const std::vector<Tile> tiles =
+      list_tiles(plan.q, plan.attention.heads_q, int32_t(plan.kernel->tables.tile_rows));
+  plan.tile_count = plan.grid = uint32_t(tiles.size());
+  plan.at_tiles = plan.workspace.add(tiles);
+}
+
+void add_tiles_sm90(mxfa_plan& plan) {
+  const int32_t multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const RowTilePlan rows = plan_row_tiles({.q = &plan.q,
+                                           .k = &plan.k,
+                                           .heads = plan.attention.heads_q,
+                                           .broadcast_q = plan.attention.broadcast_q != 0,
+                                           .window_left = plan.window_left,
+                                           .window_right = plan.window_right,
+                                           .tile_n = int32_t(plan.kernel->config.at("tile_n")),
+                                           .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
+                                           .multiprocessors = multiprocessors});
+  plan.tile_count = uint32_t(rows.tiles.size());
+  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
+  plan.at_tiles = plan.workspace.add(rows.tiles);
+  plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
+  const auto rounded = [](double value) { return std::round(value * 100) / 100; };
+  plan.options["schedule"] = {{"makespan", rounded(rows.makespan)},
+                              {"mean", rounded(rows.mean)},
+                              {"two_unit_share", rows.two_unit_share}};
+}
+
 std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_attention* given) {
   auto plan = std::make_unique<mxfa_plan>();
   plan->operation = mxfa_plan::Operation::kAttentionForward;
   plan->context = &context;
   mxfa_attention& attention = plan->attention;
   attention = read_struct(given, default_attention(), "mxfa_attention");
-  check_attention(attention, context.driver.arch);
-  plan->q = read_sequences("offsets_q", attention.batch, attention.offsets_q);
+  check_attention(attention);
+  check_support(attention, context.driver.arch);
+  const bool broadcast = attention.broadcast_q != 0;
+  if (broadcast && attention.batch < 0) invalid("batch is {}; it must be at least 0", attention.batch);
+  plan->q = read_sequences("offsets_q", broadcast ? 1 : attention.batch, attention.offsets_q);
   plan->k = read_sequences("offsets_k", attention.batch, attention.offsets_k);
+  const int64_t rows_o = broadcast ? int64_t{attention.batch} * plan->q.total() : plan->q.total();
+  if (rows_o >= INT32_MAX)
+    invalid("broadcast_q: batch {} times {} queries are {} rows of O; the limit is {}", attention.batch,
+            plan->q.total(), rows_o, INT32_MAX - 1);
+  plan->rows_o = int32_t(rows_o);
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   for (const Sequences* sequences : {&plan->q, &plan->k})
     if (int64_t{sequences->scale_rows()} / kScaleTileRows * attention.heads_q > INT32_MAX)
       invalid("{} rows of scales (each sequence padded to {}) times {} heads: more scale tiles than {}",
               sequences->scale_rows(), kScaleTileRows, attention.heads_q, INT32_MAX);
-  const std::vector<ConfigField> facts = {{"head_dim", attention.head_dim, false},
-                                          {"mxfp8", attention.dtype == MXFA_MXFP8, true}};
-  const KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm100",
-                                                    context.driver.arch, facts, attention.kernel);
+  const auto [left, right] = effective_windows(attention, plan->q, plan->k);
+  plan->window_left = left, plan->window_right = right;
+  const KernelConfig config = choose_kernel(context, *plan);
 
   const CurrentContext current(context);
   plan->kernel = &context.kernel(config, sizeof(abi::AttentionForwardParams));
-  const std::vector<Tile> tiles =
-      list_tiles(plan->q, attention.heads_q, int32_t(plan->kernel->tables.tile_rows));
-  plan->grid = uint32_t(tiles.size());
-  plan->at_tiles = plan->workspace.add(tiles);
+  plan->options = resolved_options(*plan);
+  if (context.driver.arch == "sm_90a") {
+    add_tiles_sm90(*plan);
+  } else {
+    add_tiles_sm100(*plan);
+  }
   plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
   plan->at_offsets_k = plan->workspace.add(plan->k.offsets);
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
   plan->at_scale_offsets_k = plan->workspace.add(plan->k.scale_offsets);
-  plan->options = resolved_options(*plan);
   attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
   attention.kernel = nullptr;
   return plan;
@@ -133,10 +224,12 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
   const mxfa_attention& a = plan.attention;
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
   const int32_t element = mxfp8 ? 1 : 2;
-  check_tensor(args.q, {"Q", "offsets_q", a.heads_q, a.head_dim, element, plan.q.total()});
-  check_tensor(args.k, {"K", "offsets_k", a.heads_kv, a.head_dim, element, plan.k.total()});
-  check_tensor(args.v, {"V", "offsets_k", a.heads_kv, a.head_dim, element, plan.k.total()});
-  check_tensor(args.o, {"O", "offsets_q", a.heads_q, a.head_dim, 2, plan.q.total()});
+  constexpr char kLastQ[] = "offsets_q: the last offset", kLastK[] = "offsets_k: the last offset";
+  check_tensor(args.q, {"Q", kLastQ, a.heads_q, a.head_dim, element, plan.q.total()});
+  check_tensor(args.k, {"K", kLastK, a.heads_kv, a.head_dim, element, plan.k.total()});
+  check_tensor(args.v, {"V", kLastK, a.heads_kv, a.head_dim, element, plan.k.total()});
+  check_tensor(args.o, {"O", a.broadcast_q ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ,
+                        a.heads_q, a.head_dim, 2, plan.rows_o});
   if (mxfp8) {
     check_scales(args.q.scales, "Q", MXFA_SCALE_ALONG_D, a.heads_q, plan.q.scale_rows());
     check_scales(args.k.scales, "K", MXFA_SCALE_ALONG_D, a.heads_kv, plan.k.scale_rows());
@@ -148,6 +241,14 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
   }
   refuse_scales(args.o.scales, "O.scales", "O is bf16");
   if (args.lse) check_aligned(args.lse, 4, "lse");
+}
+
+// log2(e) because the kernels' exponentials are base 2.  They need a positive, normal number (0 times the
+// -inf of a masked score would be NaN, and a subnormal one is flushed to 0).  The smallest normal one stands
+// for scale 0: scores that differ by less than 2^100 then differ by less than 2^-26 as exponents, every
+// exponential is 1 to FP32 precision, and the result is the uniform average over the visible keys.
+float scale_log2_of(float scale) {
+  return std::max(float(double(scale) * 1.4426950408889634), std::numeric_limits<float>::min());
 }
 
 void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, CUstream stream) {
@@ -169,10 +270,14 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
         driver, ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16, box_rows}),
         name);
   };
-  params.q = map(args.q, !mxfp8, a.heads_q, kKeyTileRows, "Q");
-  params.k = map(args.k, !mxfp8, a.heads_kv, kKeyTileRows, "K");
-  params.v = map(args.v, !mxfp8, a.heads_kv, kKeyTileRows, "V");
-  params.o = map(args.o, true, a.heads_q, int32_t(plan.kernel->config.at("o_box_rows")), "O");
+  const KernelConfig& config = plan.kernel->config;
+  const bool sm90 = config.arch == "sm_90a";
+  const int32_t q_rows = sm90 ? int32_t(plan.kernel->tables.tile_rows) : kKeyTileRows;
+  const int32_t kv_rows = sm90 ? int32_t(config.at("tile_n")) : kKeyTileRows;
+  params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q");
+  params.k = map(args.k, !mxfp8, a.heads_kv, kv_rows, "K");
+  params.v = map(args.v, !mxfp8, a.heads_kv, kv_rows, "V");
+  params.o = map(args.o, true, a.heads_q, sm90 ? kUnitRows : int32_t(config.at("o_box_rows")), "O");
   if (mxfp8) {
     params.scales_q = reinterpret_cast<uint64_t>(args.q.scales.data);
     params.scales_k = reinterpret_cast<uint64_t>(args.k.scales.data);
@@ -184,13 +289,15 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   params.scale_offsets_q = workspace + plan.at_scale_offsets_q;
   params.scale_offsets_k = workspace + plan.at_scale_offsets_k;
   params.lse = reinterpret_cast<uint64_t>(args.lse);
-  params.rows_o = plan.q.total();
-  params.tile_count = int32_t(plan.grid);
+  params.rows_o = plan.rows_o;
+  params.tile_count = int32_t(plan.tile_count);
   params.heads_q = a.heads_q, params.heads_kv = a.heads_kv;
   params.scale_tiles_q = plan.q.scale_rows() / kScaleTileRows;
   params.scale_tiles_k = plan.k.scale_rows() / kScaleTileRows;
-  params.scale_log2 =
-      float(double(a.scale) * 1.4426950408889634);  // log2(e): the kernel's exponentials are base 2
+  params.scale_log2 = scale_log2_of(a.scale);
+  params.window_left = plan.window_left, params.window_right = plan.window_right;
+  params.broadcast_q = a.broadcast_q != 0;
+  if (sm90) params.counters = workspace + plan.at_counters;
 
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] { launch_kernel(driver, *plan.kernel, plan.grid, &params, stream); });

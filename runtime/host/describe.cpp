@@ -88,7 +88,7 @@ std::string describe_plan(const mxfa_plan& plan) {
       {"config", config},
       {"overrides", overrides},
       {"grid", {plan.grid, 1, 1}},
-      {"tiles", plan.grid},
+      {"tiles", plan.tile_count},
       {"workspace_bytes", plan.workspace.bytes().size()},
       {"tables", describe_tables(kernel.tables)},
       {"ptxas", Json::parse(kernel.built.artefact->report)},

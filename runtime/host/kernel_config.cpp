@@ -92,7 +92,9 @@ KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::strin
                                    const char* overrides) {
   std::string path;
   const JsonValue file = read_config(configs, kernel, &path);
-  KernelConfig config{kernel, member(file, "source", path).text, arch, facts, {}};
+  KernelConfig config{kernel, member(file, "source", path).text, arch, {}, {}};
+  std::copy_if(facts.begin(), facts.end(), std::back_inserter(config.fields),
+               [](const ConfigField& fact) { return fact.use == ConfigField::Use::kField; });
 
   std::vector<std::string> archs;
   for (const JsonValue& item : member(file, "archs", path).items) archs.push_back(item.text);

@@ -18,6 +18,9 @@ struct ConfigField {
   std::string name;
   int64_t value = 0;
   bool boolean = false;  // C++ type bool, else int
+  // kChoiceOnly: a fact that chooses a configuration and is no field of it, so that it makes no second
+  // kernel.
+  enum class Use { kField, kChoiceOnly } use = Use::kField;
 };
 
 struct KernelConfig {

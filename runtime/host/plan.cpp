@@ -83,8 +83,7 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name) {
 void check_tensor(const mxfa_tensor& tensor, const TensorRule& rule) {
   const int64_t row = int64_t{rule.heads} * rule.head_dim;
   if (tensor.rows < rule.rows)
-    invalid("{}: the last offset is {}, but {} has {} rows", rule.offsets_name, rule.rows, rule.name,
-            tensor.rows);
+    invalid("{} is {}, but {} has {} rows", rule.rows_are, rule.rows, rule.name, tensor.rows);
   if (rule.rows == 0) return;  // an empty tensor is never touched and may be null
   check_aligned(tensor.data, 16, fmt::format("{}.data", rule.name).c_str());
   // The ragged tensor map stores 2^34 - stride.

@@ -58,7 +58,7 @@ inline constexpr uint64_t kWorkspaceAlignment = 256;
 // Checks of caller-supplied device buffers; `name` ("K") begins every message.
 struct TensorRule {
   const char* name;
-  const char* offsets_name;  // where the number of rows comes from
+  const char* rows_are;  // where the number of rows comes from: "offsets_q: the last offset"
   int32_t heads, head_dim, element_bytes;
   int32_t rows;  // at least
 };
@@ -74,14 +74,17 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 struct mxfa_plan {
   enum class Operation { kAttentionForward, kQuantize } operation;
   mxfa_context* context = nullptr;
-  mxfa::Kernel* kernel = nullptr;  // owned by the context
-  mxfa::Sequences q, k;            // quantize: q only
-  uint32_t grid = 0;               // CTAs; 0: nothing to launch
+  mxfa::Kernel* kernel = nullptr;               // owned by the context
+  mxfa::Sequences q, k;                         // quantize: q only
+  uint32_t grid = 0;                            // CTAs; 0: nothing to launch
+  uint32_t tile_count = 0;                      // of the tile list; quantize: grid
+  int32_t rows_o = 0;                           // attention: rows of O
+  int32_t window_left = -1, window_right = -1;  // attention: as the kernel takes them
   mxfa::WorkspaceImage workspace;
-  uint64_t at_tiles = 0, at_offsets_q = 0, at_offsets_k = 0, at_scale_offsets_q = 0,
-           at_scale_offsets_k = 0;  // in the workspace
-  std::set<uint64_t> prepared;      // workspaces that hold the image
-  nlohmann::ordered_json options;   // every option as resolved
+  uint64_t at_tiles = 0, at_offsets_q = 0, at_offsets_k = 0, at_scale_offsets_q = 0, at_scale_offsets_k = 0,
+           at_counters = 0;        // in the workspace
+  std::set<uint64_t> prepared;     // workspaces that hold the image
+  nlohmann::ordered_json options;  // every option as resolved
   std::string description;
 
   mxfa_attention attention{};     // kAttentionForward; scale resolved

@@ -47,7 +47,7 @@ std::unique_ptr<mxfa_plan> plan_quantize(mxfa_context& context, const mxfa_quant
   if (plan->kernel->tables.tile_rows != kScaleTileRows)
     device_error("mxfp8_quantize covers {} tokens a tile, the host expects {}",
                  plan->kernel->tables.tile_rows, kScaleTileRows);
-  plan->grid = uint32_t(grid);
+  plan->grid = plan->tile_count = uint32_t(grid);
   plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
   plan->options = {{"op", "mxfp8_quantize"},
@@ -68,7 +68,8 @@ void launch_quantize(mxfa_plan& plan, const mxfa_quantize_args& args, CUstream s
   const mxfa_quantize_desc& desc = plan.quantize;
   const bool along_d = desc.layout != MXFA_QUANTIZE_ALONG_TOKENS,
              along_tokens = desc.layout != MXFA_QUANTIZE_ALONG_D;
-  check_tensor(args.input, {"input", "offsets", desc.heads, desc.head_dim, 2, plan.q.total()});
+  check_tensor(args.input,
+               {"input", "offsets: the last offset", desc.heads, desc.head_dim, 2, plan.q.total()});
   refuse_scales(args.input.scales, "input.scales", "the input is bf16");
   if (along_d) check_scales(args.scales_d, "scales_d", MXFA_SCALE_ALONG_D, desc.heads, plan.q.scale_rows());
   if (along_tokens)

@@ -30,11 +30,12 @@ abi::TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& r
   alignas(64) CUtensorMap map{};
   static_assert(sizeof(map) == sizeof(abi::TensorMap));
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
+  // 256 bytes are a row of D = 128 in BF16, which arrives as two boxes one after the other.
   driver.check(
       driver.cuTensorMapEncodeTiled(&map, request.type, 5, reinterpret_cast<void*>(request.address),
                                     request.dims, request.strides, request.box, element_strides,
                                     CU_TENSOR_MAP_INTERLEAVE_NONE, request.swizzle,
-                                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
       fmt::format("encoding the tensor map of {} (address {:#x}, row stride {} bytes, {} heads of {})", name,
                   request.address, request.strides[1], request.dims[1], request.dims[0]));
   abi::TensorMap out;

@@ -78,37 +78,36 @@ struct AttentionFwdSm90 {
   // One arrival a consumer warp: every warp reads all of K and V and the description of the tile, and each
   // waits for its own quarter of a wgmma.
   static constexpr int kEmptyCount = 4 * kConsumers;
-  static constexpr float kMinusInfinity = -__builtin_huge_valf();
+  static constexpr float kMinusInfinity = -bits_float(0x7f800000);
   static constexpr float kSumLimit =
       4096.0f;  // of a thread's p in a block: they are <= 1 each until the maximum grows
   static constexpr float kRescaleThreshold = 8.0f;  // log2: p stays <= 256, far inside bf16 and FP32 sums
 
-  static constexpr KernelTables tables() {
+  MXFA_CONSTEXPR static KernelTables tables() {
     constexpr uint32_t never = kNeverWaits;
     // The loader is one thread of a warpgroup: setmaxnreg frees the registers of whole warpgroups.  O leaves
     // through its Q; K and V alternate in one ring.
-    return {
-        .magic = kTablesMagic,
-        .params_bytes = sizeof(AttentionForwardParams),
-        .threads = kThreads,
-        .shared_bytes = kAllocatedBytes,
-        .tmem_columns = 0,
-        .tile_rows = kTileM,
-        .role_count = 2,
-        .smem_count = 4,
-        .tmem_count = 0,
-        .barrier_count = 4,
-        .roles = {{"load", 0, 4, Config::producer_registers},
-                  {"consumer", 4, 4 * kConsumers, Config::consumer_registers}},
-        .smem = {{"q", kQOffset, kQBytes, kQStages, 1024},
-                 {"kv", kKvOffset, kKvBytes, kStages, 1024},
-                 {"barriers", kBarrierOffset, kTileOffset - kBarrierOffset, 1, 8},
-                 {"tile", kTileOffset, kTileBytes, kQStages, 16}},
-        .tmem = {},
-        .barriers = {{"q_full", kQFull, kQStages, 1, kQBytes, "load", "consumer", never, 0},
-                     {"q_empty", kQEmpty, kQStages, kEmptyCount, 0, "consumer warp", "load", never, 1},
-                     {"kv_full", kKvFull, kStages, 1, kKvBytes, "load", "consumer", never, 0},
-                     {"kv_empty", kKvEmpty, kStages, kEmptyCount, 0, "consumer warp", "load", never, 1}}};
+    return {.magic = kTablesMagic,
+            .params_bytes = sizeof(AttentionForwardParams),
+            .threads = kThreads,
+            .shared_bytes = kAllocatedBytes,
+            .tmem_columns = 0,
+            .tile_rows = kTileM,
+            .role_count = 2,
+            .smem_count = 4,
+            .tmem_count = 0,
+            .barrier_count = 4,
+            .roles = {{"load", 0, 4, Config::producer_registers},
+                      {"consumer", 4, 4 * kConsumers, Config::consumer_registers}},
+            .smem = {{"q", kQOffset, kQBytes, kQStages, 1024},
+                     {"kv", kKvOffset, kKvBytes, kStages, 1024},
+                     {"barriers", kBarrierOffset, kTileOffset - kBarrierOffset, 1, 8},
+                     {"tile", kTileOffset, kTileBytes, kQStages, 16}},
+            .tmem = {},
+            .barriers = {{"q_full", kQFull, kQStages, 1, kQBytes, "load", "consumer", never, 0},
+                         {"q_empty", kQEmpty, kQStages, kEmptyCount, 0, "consumer warp", "load", never, 1},
+                         {"kv_full", kKvFull, kStages, 1, kKvBytes, "load", "consumer", never, 0},
+                         {"kv_empty", kKvEmpty, kStages, kEmptyCount, 0, "consumer warp", "load", never, 1}}};
   }
 
   // What the consumers must know of a tile.  The loader works it out and leaves it beside the Q buffer, so
@@ -476,8 +475,9 @@ struct AttentionFwdSm90 {
     }
 
     // Hands the Q buffer of the tile before back to the loader.  Late enough that the O store has been read
-    // from it (no stall), early enough that the loader can fetch the next Q and K under this tile.  Every warp
-    // arrives: a warp of a warpgroup without rows waits for nobody, and must have read the tile's description.
+    // from it (no stall), early enough that the loader can fetch the next Q and K under this tile.  Every
+    // warp arrives: a warp of a warpgroup without rows waits for nobody, and must have read the tile's
+    // description.
     MXFA_DEVICE void release_last_q() {
       if (tile > 0 && elect_one()) {
         if (warp == 0) bulk_wait_group_read<0>();
@@ -494,8 +494,8 @@ struct AttentionFwdSm90 {
     MXFA_DEVICE Tile describe_tile() const {
       uint32_t info = smem + kTileOffset + q_stage() * kTileBytes;
       U32x4 a = ld_shared_v4(info), b = ld_shared_v4(info + 16);
-      // n_min is 0 without a left mask.  Said to the compiler only where it saves the register that would spill
-      // (without masks); in the causal kernel the same constant makes ptxas spill eight.
+      // n_min is 0 without a left mask.  Said to the compiler only where it saves the register that would
+      // spill (without masks); in the causal kernel the same constant makes ptxas spill eight.
       const int32_t n_min = kLeftMask || kRightMask ? int32_t(b.y) : 0;
       return {int32_t(a.x), int32_t(a.y), int32_t(a.z), int32_t(a.w),
               int32_t(b.x), n_min,        int32_t(b.z), int32_t(b.w)};

@@ -101,10 +101,6 @@ TEST_CASE("mxa-gqa-or-reject: grouped heads in MXFP8 are refused by name", "[att
                {"heads_q", "4", "heads_kv", "1"});
 }
 
-TEST_CASE("fwd-scale-zero: refused by name", "[attention][sm_100]") {
-  refused_plan(false, [](mxfa_attention& a) { a.scale = 0.0f; }, {"scale", "0", "positive"});
-}
-
 TEST_CASE("A plan with impossible heads, windows, offsets or scale is refused", "[attention][sm_100]") {
   refused_plan(false, [](mxfa_attention& a) { a.heads_q = 3; }, {"heads_q", "3", "heads_kv", "2"});
   refused_plan(false, [](mxfa_attention& a) { a.window_left = -2; }, {"window", "-2"});

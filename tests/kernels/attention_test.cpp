@@ -105,6 +105,19 @@ TEST_CASE("Scores of +-10000 neither overflow nor vanish", "[attention][sm_100]"
     }
 }
 
+TEST_CASE("fwd-scale-zero: scale 0 averages the keys", "[attention][sm_100]") {
+  for (const Format& f : kFormats) {
+    INFO(name(f));
+    AttentionProblem problem = problem_of({70, 3}, {200, 129}, 2, f.head_dim);
+    problem.scale = 0;
+    const AttentionInputs inputs = make_inputs(problem, f.mxfp8);
+    const AttentionOutputs outputs = run_attention(inputs);
+    check_kernel_rounding(inputs, outputs);
+    // exp2 is off by 8.8e-5 at most, so is the sum.
+    CHECK(std::fabs(outputs.lse[0] - std::log(200.0)) < 1e-4);
+  }
+}
+
 TEST_CASE("exp2 on the special function unit alone is within its smaller error", "[attention][sm_100]") {
   for (const Format& f : kFormats) {
     INFO(name(f));

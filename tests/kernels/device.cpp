@@ -9,16 +9,45 @@
 
 namespace mxfa::test {
 
+Device*& Device::current() {
+  static Device* device = nullptr;
+  return device;
+}
+
 Device& Device::instance() {
+  if (current()) return *current();
   // Never destroyed: a driver library may already be shut down when static objects are.
-  static Device* device = new Device;
+  const char* chosen = std::getenv("MXFA_TEST_DEVICE");
+  static Device* device = new Device(chosen ? chosen : "emulator:b200");
   return *device;
 }
 
-Device::Device() {
+OnHopper::OnHopper() : before_(Device::current()) {
+  std::string why;
+  if (std::getenv("MXFA_TEST_DEVICE")) {
+    Device::current() = &Device::instance();
+  } else {
+    static Device* gpu = nullptr;
+    static std::string missing;
+    if (!gpu && missing.empty()) {
+      try {
+        gpu = new Device("gpu");
+      } catch (const Error& error) {
+        missing = error.what();
+      }
+    }
+    if (gpu) Device::current() = gpu;
+    why = missing;
+  }
+  const Device* device = Device::current();
+  if (why.empty() && device->arch() != "sm_90a") why = device->arch() + " has no attention_fwd_sm90";
+  ready_ = why.empty();
+  if (!ready_) WARN("not run: " << why);
+}
+OnHopper::~OnHopper() { Device::current() = before_; }
+
+Device::Device(const std::string& device) {
   setenv("MXFA_EMULATOR_LIBRARY", MXFA_EMULATOR_LIBRARY, 0);
-  const char* chosen = std::getenv("MXFA_TEST_DEVICE");
-  const std::string device = chosen ? chosen : "emulator:b200";
   // Beside the build, so that a test run neither reads nor fills the user's cache.
   const auto cache = std::filesystem::path(MXFA_EMULATOR_LIBRARY).parent_path() / "test_kernel_cache";
   context_ = std::make_unique<Context>(device.c_str(), cache.c_str());

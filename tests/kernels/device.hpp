@@ -1,5 +1,5 @@
-// The device under test and its memory.  One device a process: MXFA_TEST_DEVICE, else the CPU driver as a
-// B200.
+// The device under test and its memory: MXFA_TEST_DEVICE, else the CPU driver as a B200; tests of kernels
+// that the CPU driver is not given by default ask for the machine's GPU (OnHopper).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace mxfa::test {
 
 class Device {
  public:
-  static Device& instance();
+  static Device& instance();  // the current one
 
   const Context& context() const { return *context_; }
   const Driver& driver() const { return driver_; }
@@ -27,10 +27,27 @@ class Device {
   void synchronize() const;
 
  private:
-  Device();
+  friend class OnHopper;
+  explicit Device(const std::string& name);
+  static Device*& current();
   Driver driver_;
   std::unique_ptr<Context> context_;
   CUstream stream_ = nullptr;
+};
+
+// For its scope the current device is one of sm_90a: MXFA_TEST_DEVICE where that is set, else the machine's
+// GPU. Where there is none, ready() is false and a warning has said "not run".
+class OnHopper {
+ public:
+  OnHopper();
+  ~OnHopper();
+  OnHopper(const OnHopper&) = delete;
+  OnHopper& operator=(const OnHopper&) = delete;
+  bool ready() const { return ready_; }
+
+ private:
+  Device* before_;
+  bool ready_ = false;
 };
 
 // Device memory between two guards.  It starts out as NaN bytes, in every format; the guards must still hold

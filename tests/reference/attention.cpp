@@ -81,20 +81,6 @@ struct Inputs {
   const AttentionOptions& options;
 };
 
-// The keys a query sees: an interval.
-struct Interval {
-  int64_t first, last;  // half open
-  bool empty() const { return first >= last; }
-};
-Interval visible_keys(const AttentionProblem& problem, int sequence, int64_t row) {
-  const int64_t len_k = problem.len_k(sequence);
-  const int64_t diagonal = row + len_k - problem.len_q(sequence);
-  int64_t right = problem.window_right < 0 ? len_k - 1 : diagonal + problem.window_right;
-  if (problem.causal) right = std::min(right, diagonal);
-  const int64_t left = problem.window_left < 0 ? 0 : diagonal - problem.window_left;
-  return {std::max<int64_t>(left, 0), std::min(right + 1, len_k)};
-}
-
 class Row {
  public:
   Row(const Inputs& in, AttentionResult& out) : in_(in), out_(out), dim_(in.problem.head_dim) {
@@ -109,7 +95,7 @@ class Row {
     const int64_t out_row = p.first_o(sequence) + row;
     double* o = &out_.o[(out_row * p.heads_q + head) * dim_];
     double& lse = out_.lse[head * p.rows_o() + out_row];
-    const Interval keys = visible_keys(p, sequence, row);
+    const KeyInterval keys = visible_keys(p, sequence, row);
     if (keys.empty()) {
       lse = -kInfinity;  // o and the bounds stay 0
       return;
@@ -128,7 +114,7 @@ class Row {
   }
 
   // x_[j] = s_j c; error_[j] = how far a kernel's s_j c may be off.
-  void scores(const double* q, int sequence, int head_kv, Interval keys) {
+  void scores(const double* q, int sequence, int head_kv, KeyInterval keys) {
     const double c = in_.problem.scale * std::numbers::log2e;
     const double relative =
         fused_sum_error(in_.options.p_format) * ((dim_ + 15) / fused_terms(in_.options.p_format));
@@ -141,15 +127,14 @@ class Row {
     }
   }
 
-  void accumulate(int sequence, int head_kv, Interval keys) {
+  void accumulate(int sequence, int head_kv, KeyInterval keys) {
     std::fill(o_.begin(), o_.end(), 0.0);
     std::fill(spread_.begin(), spread_.end(), 0.0);
     std::fill(absolute_.begin(), absolute_.end(), 0.0);
     sum_ = sum_spread_ = largest_error_ = 0;
     maximum_ = -kInfinity;
     undecided_ = false;
-    const bool walk = in_.options.row_maximum == RowMaximum::kBlockWalk;
-    if (!walk) {
+    if (in_.options.row_maximum != RowMaximum::kBlockWalk) {
       block(sequence, head_kv, keys);
       return;
     }
@@ -158,14 +143,15 @@ class Row {
             {std::max(keys.first, n * kKeyBlock), std::min(keys.last, (n + 1) * kKeyBlock)});
   }
 
-  void block(int sequence, int head_kv, Interval keys) {
+  void block(int sequence, int head_kv, KeyInterval keys) {
     const double block_maximum = *std::max_element(&x_[keys.first], &x_[keys.last - 1] + 1);
     largest_error_ =
         std::max(largest_error_, *std::max_element(&error_[keys.first], &error_[keys.last - 1] + 1));
     move_maximum(block_maximum);
     for (int64_t j = keys.first; j < keys.last; ++j) {
       const double p = std::exp2(x_[j] - maximum_);
-      const double rounded = round_p(p, in_.options.p_format);
+      const bool unknown = in_.options.row_maximum == RowMaximum::kUnknown;
+      const double rounded = unknown ? p : round_p(p, in_.options.p_format);
       const double* v = key_row(in_.v, sequence, j, head_kv);
       sum_ += p;
       for (int d = 0; d < dim_; ++d) o_[d] += rounded * v[d];
@@ -206,6 +192,10 @@ class Row {
     const double relative = std::exp2(difference_error(x_[j], error_[j])) * (1 + in_.options.exp2_error) - 1;
     double spread = std::max(round_p(p * (1 + relative), format) - rounded,
                              rounded - round_p(p * (1 - std::min(relative, 1.0)), format));
+    // `rounded` is p itself; the kernel's rounding, under any reference point, is within half a step of its
+    // own p.
+    if (in_.options.row_maximum == RowMaximum::kUnknown)
+      spread = relative * p + rounding_freedom(p * (1 + relative), format);
     if (undecided_) spread = std::max(spread, rounding_freedom(p, format) + relative * p);
     sum_spread_ += relative * p;
     for (int d = 0; d < dim_; ++d) {
@@ -215,7 +205,7 @@ class Row {
     }
   }
 
-  void bounds(const double* o, double lse, int64_t out_row, int head, Interval keys) {
+  void bounds(const double* o, double lse, int64_t out_row, int head, KeyInterval keys) {
     const AttentionProblem& p = in_.problem;
     const double instructions = std::ceil(static_cast<double>(keys.last) / fused_terms(in_.options.p_format));
     const double product_error = fused_sum_error(in_.options.p_format) * (instructions + 1);
@@ -277,6 +267,23 @@ AttentionOptions kernel_numerics(bool mxfp8) {
   // Part of the exponentials comes from a cubic minimax polynomial: 8.8e-5, and a few FP32 roundings.
   options.exp2_error = 8.9e-5;
   return options;
+}
+
+AttentionOptions hopper_kernel_numerics() {
+  AttentionOptions options;
+  options.p_format = PFormat::kBf16;
+  options.row_maximum = RowMaximum::kUnknown;
+  options.bounds = true;
+  return options;  // every exponential is ex2.approx
+}
+
+KeyInterval visible_keys(const AttentionProblem& problem, int sequence, int64_t row) {
+  const int64_t len_k = problem.len_k(sequence);
+  const int64_t diagonal = row + len_k - problem.len_q(sequence);
+  int64_t right = problem.window_right < 0 ? len_k - 1 : diagonal + problem.window_right;
+  if (problem.causal) right = std::min(right, diagonal);
+  const int64_t left = problem.window_left < 0 ? 0 : diagonal - problem.window_left;
+  return {std::max<int64_t>(left, 0), std::min(right + 1, len_k)};
 }
 
 AttentionResult attention_forward(const AttentionProblem& problem, std::span<const double> q,

@@ -39,8 +39,9 @@ enum class PFormat {
 
 // The reference point m decides where P falls between two representable values.  kBlockWalk visits keys in
 // blocks of 128 from the last to the first; m moves to the running maximum only when that exceeds m by more
-// than the threshold in the log2 domain, and what was accumulated is rescaled then.
-enum class RowMaximum { kWholeRow, kBlockWalk };
+// than the threshold in the log2 domain, and what was accumulated is rescaled then.  kUnknown: the kernel's
+// reference point is its own business, so P is not rounded here and the bound admits any rounding of it.
+enum class RowMaximum { kWholeRow, kBlockWalk, kUnknown };
 
 struct AttentionOptions {
   PFormat p_format = PFormat::kExact;
@@ -53,8 +54,18 @@ struct AttentionOptions {
   int threads = 0;  // 0: all of the machine
 };
 
-// The options a kernel of this library is compared with: block walk, its P format, bounds.
+// The options a kernel of this library is compared with.  Blackwell: block walk, its P format, bounds. Hopper
+// (BF16): key blocks of many widths and a reference point that moves when sums grow, hence kUnknown.
 AttentionOptions kernel_numerics(bool mxfp8);
+AttentionOptions hopper_kernel_numerics();
+
+// The keys that query `row` of a sequence sees.
+struct KeyInterval {
+  int64_t first, last;  // half open
+  bool empty() const { return first >= last; }
+  int64_t count() const { return empty() ? 0 : last - first; }
+};
+KeyInterval visible_keys(const AttentionProblem& problem, int sequence, int64_t row);
 
 struct AttentionResult {
   std::vector<double> o;    // [rows_o, heads_q, head_dim]

@@ -109,20 +109,30 @@ TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
   CHECK(fake().maps[3].box[0] == 64);
 }
 
-TEST_CASE("What no kernel honours yet is refused by name before anything is compiled", "[attention]") {
+TEST_CASE("What the Blackwell kernel does not honour yet is refused by name before anything is compiled",
+          "[attention]") {
   Problem problem;
   mxfa_attention& a = problem.attention;
   SECTION("head_dim 96") {
     a.head_dim = 96;
-    CHECK_THAT(refusal(problem), Contains("head_dim is 96") && Contains("supported: 64, 128"));
+    for (const char* arch : {"sm_100a", "sm_103a"})
+      CHECK_THAT(refusal(problem, arch), Contains("head_dim is 96: not supported by attention_fwd on " +
+                                                  std::string(arch) + " yet") &&
+                                             Contains("supported: 64, 128"));
+  }
+  SECTION("head_dim 72") {
+    a.head_dim = 72;
+    CHECK_THAT(refusal(problem), Contains("head_dim is 72") && Contains("64, 96 or 128"));
+    a.dtype = MXFA_BF16;
+    CHECK_THAT(refusal(problem, "sm_90a"), Contains("head_dim is 72") && Contains("64, 96 or 128"));
   }
   SECTION("causal") {
     a.causal = 1;
-    CHECK_THAT(refusal(problem), Contains("causal"));
+    CHECK_THAT(refusal(problem), Contains("causal is 1") && Contains("on sm_100a yet"));
   }
   SECTION("window") {
     a.window_left = 128;
-    CHECK_THAT(refusal(problem), Contains("window_left is 128"));
+    CHECK_THAT(refusal(problem), Contains("window_left is 128") && Contains("on sm_100a yet"));
   }
   SECTION("negative window") {
     a.window_right = -5;
@@ -146,7 +156,7 @@ TEST_CASE("What no kernel honours yet is refused by name before anything is comp
   }
   SECTION("broadcast_q") {
     a.broadcast_q = 1;
-    CHECK_THAT(refusal(problem), Contains("broadcast_q"));
+    CHECK_THAT(refusal(problem), Contains("broadcast_q is 1") && Contains("on sm_100a yet"));
   }
   SECTION("dynamic P") {
     a.p_scale = MXFA_P_DYNAMIC;
@@ -170,7 +180,7 @@ TEST_CASE("What no kernel honours yet is refused by name before anything is comp
   }
   SECTION("Hopper") {
     CHECK_THAT(refusal(problem, "sm_90a"),
-               Contains("attention_fwd has no sm_90a kernel yet; run with --device emulator:b200"));
+               Contains("dtype mxfp8") && Contains("sm_90a") && Contains("run with --device emulator:b200"));
   }
   SECTION("offsets") {
     problem.offsets_k = {0, 10, 6};

@@ -23,7 +23,9 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
   d.cuGetErrorString = [](CUresult, const char** text) { return *text = "a description", CUDA_SUCCESS; };
   d.cuDriverGetVersion = [](int* version) { return *version = 12040, CUDA_SUCCESS; };
   d.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
-    *value = attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? fake().shared_limit : 0;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? fake().shared_limit
+             : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT            ? fake().multiprocessors
+                                                                                : 0;
     return CUDA_SUCCESS;
   };
   d.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice) {
@@ -83,6 +85,7 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
 
 #define FAKE_KERNEL(name) "extern \"C\" __global__ void __launch_bounds__(64, 1) " name "(int) {}\n"
 const MxfaEmbedded kFakeSources[] = {{"src/attention.cuh", FAKE_KERNEL("attention_fwd_sm100")},
+                                     {"src/attention_sm90.cuh", FAKE_KERNEL("attention_fwd_sm90")},
                                      {"src/quantize.cuh", FAKE_KERNEL("mxfp8_quantize")},
                                      {nullptr, nullptr}};
 
@@ -91,6 +94,10 @@ const MxfaEmbedded kFakeConfigs[] = {
      R"({"kernel": "attention_fwd_sm100", "source": "src/attention.cuh", "archs": ["sm_100a", "sm_103a"],
          "choices": [{"when": {}, "set": {"kv_stages": 3, "o_box_rows": 32}}],
          "limits": {"kv_stages": [2, 8, 1]}})"},
+    {"configs/kernels/attention_fwd_sm90.json",
+     R"({"kernel": "attention_fwd_sm90", "source": "src/attention_sm90.cuh", "archs": ["sm_90a"],
+         "choices": [{"when": {"four_unit_queries": true}, "set": {"tile_n": 64}},
+                     {"when": {}, "set": {"tile_n": 80}}], "limits": {}})"},
     {"configs/kernels/mxfp8_quantize.json",
      R"({"kernel": "mxfp8_quantize", "source": "src/quantize.cuh", "archs": ["sm_90a", "sm_100a"],
          "choices": [{"when": {}, "set": {"threads": 128}}], "limits": {}})"},

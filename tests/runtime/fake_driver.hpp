@@ -15,7 +15,7 @@ namespace mxfa::test {
 struct FakeDriver {
   abi::KernelTables tables{};  // what the loaded module publishes
   CUresult launch_result = CUDA_SUCCESS, load_result = CUDA_SUCCESS, copy_result = CUDA_SUCCESS;
-  int shared_limit = 232448;
+  int shared_limit = 232448, multiprocessors = 4;
   int loads = 0, unloads = 0, launches = 0, context_depth = 0, retains = 0;
   std::string image;  // first bytes of the last image
   CUlaunchConfig launch{};
@@ -26,7 +26,7 @@ struct FakeDriver {
 FakeDriver& fake();  // one a process, as function pointers carry no state
 Driver fake_driver(const char* arch = "sm_100a", bool loads_ptx = true);
 
-// Two kernels with real names and no work, and the configurations they need.
+// Kernels with real names and no work, and the configurations they need.
 extern const MxfaEmbedded kFakeSources[], kFakeConfigs[];
 
 // A context on the fake driver, with its state reset and a cache of its own in memory.

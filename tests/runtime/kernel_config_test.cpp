@@ -67,6 +67,14 @@ TEST_CASE("What cannot be resolved is refused with its name and the remedy", "[c
   CHECK_THROWS_WITH(resolve(128, false, "sm_100a", R"({"kv_stages": )"), Contains("line 1"));
 }
 
+TEST_CASE("A fact that only chooses is no field of the kernel", "[config]") {
+  const auto kept =
+      resolve_kernel_config(kConfigs, "tiny", "sm_100a",
+                            {{"head_dim", 128}, {"mxfp8", 1, true, ConfigField::Use::kChoiceOnly}}, nullptr);
+  CHECK(kept.at("kv_stages") == 8);
+  CHECK(kept.translation_unit().find("mxfp8") == std::string::npos);
+}
+
 TEST_CASE("An override is kept for the description", "[config]") {
   CHECK(resolve(128, true, "sm_100a", "{}").overrides.empty());
   CHECK(resolve(128, true, "sm_100a", "{ \"kv_stages\" : 6 }").overrides == R"({"kv_stages":6})");
@@ -79,6 +87,14 @@ TEST_CASE("The configurations that ship resolve for what the operations ask", "[
                                   {{"head_dim", head_dim, false}, {"layout", 2, false}, {"floor", 0, false}},
                                   nullptr)
                 .at("threads") >= 64);
+  for (const int head_dim : {64, 96, 128})
+    for (const bool four_units : {false, true}) {
+      const auto config = resolve_kernel_config(
+          mxfa_embedded_kernel_configs, "attention_fwd_sm90", "sm_90a",
+          {{"head_dim", head_dim}, {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
+          nullptr);
+      CHECK(config.at("consumer_warpgroups") == (head_dim == 64 && four_units ? 4 : 3));
+    }
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 128})
       for (const bool mxfp8 : {false, true})

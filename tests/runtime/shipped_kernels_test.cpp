@@ -49,4 +49,13 @@ TEST_CASE("Every attention kernel compiles for every architecture without a warn
       for (const bool mxfp8 : {false, true})
         compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
                          {{"head_dim", head_dim, false}, {"mxfp8", mxfp8, true}});
+  for (const int head_dim : {64, 96, 128})
+    for (const bool four_units : {false, true})
+      for (const bool right_mask : {false, true})
+        for (const bool left_mask : {false, true})
+          compiles_cleanly(nvrtc, "attention_fwd_sm90", "sm_90a",
+                           {{"head_dim", head_dim},
+                            {"right_mask", right_mask, true},
+                            {"left_mask", left_mask, true},
+                            {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}});
 }

@@ -111,8 +111,10 @@ typedef struct mxfa_attention {
   /* One Q of offsets_q[1] rows for every sequence; O and LSE have batch * that many rows. */
   int32_t broadcast_q;
   int32_t causal; /* bottom-right aligned: key j visible to query i iff j <= i + (len_k - len_q) */
-  int32_t window_left, window_right;    /* bottom-right aligned, inclusive, -1 unbounded */
-  float scale;                          /* softmax scale, > 0; NAN: 1/sqrt(head_dim) */
+  int32_t window_left, window_right; /* bottom-right aligned, inclusive, -1 unbounded */
+  /* Softmax scale, not negative; NAN: 1/sqrt(head_dim).  0: a uniform average over the visible keys, for
+   * scores that differ by less than 2^100. */
+  float scale;
   int32_t scaling_mode, block, p_scale; /* MXFP8 only */
   const char* kernel;                   /* host, JSON object of kernel configuration overrides, or NULL */
 } mxfa_attention;
@@ -168,7 +170,7 @@ MXFA_API mxfa_status mxfa_quantize(mxfa_plan* plan, const mxfa_quantize_args* ar
 /* ---- plans ------------------------------------------------------------------------------------------ */
 MXFA_API uint64_t mxfa_plan_workspace(const mxfa_plan* plan); /* device bytes */
 /* Copies offsets and tile lists into the workspace, in stream order.  Once for each workspace; the plan must
- * outlive the copy. */
+ * outlive the copy.  Launches that may run at the same time need a workspace each: kernels count in it. */
 MXFA_API mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream);
 /* What was resolved, as JSON text (UTF-8): options, kernel name, key, architecture, grid, tiles, registers,
  * spills, shared and tensor memory maps, barrier and role tables, build and load milliseconds, cache state.

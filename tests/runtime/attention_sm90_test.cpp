@@ -1,0 +1,202 @@
+// What the runtime tells attention_fwd_sm90, against a recording driver.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "host/attention_tiles.hpp"
+#include "host/plan.hpp"
+#include "runtime/fake_driver.hpp"
+#include "support/catch.hpp"
+
+using namespace mxfa;
+using namespace mxfa::test;
+using Catch::Matchers::Contains;
+
+namespace {
+
+void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// Two sequences, 300 + 5 queries and 130 + 0 keys, 4 query heads on 2 of keys, head_dim 96.
+struct Problem {
+  std::vector<int32_t> offsets_q = {0, 300, 305}, offsets_k = {0, 130, 130};
+  mxfa_attention attention;
+  mxfa_attention_forward_args args{};
+  alignas(256) char workspace[8192] = {};
+
+  Problem() {
+    mxfa_attention_defaults(&attention);
+    attention.head_dim = 96;
+    attention.heads_q = 4, attention.heads_kv = 2;
+    attention.batch = 2;
+    attention.offsets_q = offsets_q.data();
+    attention.offsets_k = offsets_k.data();
+    args.size = sizeof args;
+    args.q = {device(0x100000), 4 * 96, 305, {}};
+    args.k = args.v = {device(0x300000), 2 * 96, 130, {}};
+    args.o = {device(0x700000), 4 * 96, 10000, {}};
+    args.lse = static_cast<float*>(device(0x800000));
+    args.workspace = workspace;
+  }
+
+  abi::AttentionForwardParams launch(mxfa_context& context) {
+    mxfa_plan* raw = nullptr;
+    INFO(context.error);
+    REQUIRE(mxfa_plan_attention_forward(&context, &attention, &raw) == MXFA_OK);
+    const std::unique_ptr<mxfa_plan, void (*)(mxfa_plan*)> plan(raw, mxfa_plan_destroy);
+    REQUIRE(mxfa_plan_prepare(raw, workspace, nullptr) == MXFA_OK);
+    const mxfa_status status = mxfa_attention_forward(raw, &args, nullptr);
+    INFO(context.error);
+    REQUIRE(status == MXFA_OK);
+    description = nlohmann::json::parse(mxfa_plan_describe(raw));
+    abi::AttentionForwardParams params;
+    REQUIRE(fake().params.size() == sizeof params);
+    std::memcpy(&params, fake().params.data(), sizeof params);
+    return params;
+  }
+  nlohmann::json description;
+};
+
+std::unique_ptr<mxfa_context> hopper() {
+  auto context = fake_context("sm_90a");
+  fake().tables.tile_rows = 192;
+  return context;
+}
+
+std::string refusal(Problem& problem) {
+  const auto context = hopper();
+  mxfa_plan* plan = nullptr;
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_INVALID);
+  CHECK(plan == nullptr);
+  return mxfa_error(context.get());
+}
+
+}  // namespace
+
+TEST_CASE("A Hopper launch has its tiles, boxes, counters and a CTA an SM", "[attention]") {
+  const auto context = hopper();
+  Problem problem;
+  const abi::AttentionForwardParams params = problem.launch(*context);
+  CHECK(fake().launch.gridDimX == 4);  // SMs
+  CHECK(params.tile_count > 4);
+  CHECK(params.rows_o == 305);
+  CHECK((params.heads_q == 4 && params.heads_kv == 2));
+  CHECK((params.window_left == -1 && params.window_right == -1 && params.broadcast_q == 0));
+  CHECK((params.scales_q == 0 && params.scales_k == 0 && params.scales_v == 0));
+  const auto* counters = reinterpret_cast<const int32_t*>(params.counters);
+  CHECK((counters[0] == 0 && counters[1] == 0));
+  const auto* tiles = reinterpret_cast<const RowTile*>(params.tiles);
+  int64_t rows = 0;
+  for (int i = 0; i < params.tile_count; ++i) rows += tiles[i].rows;
+  CHECK(rows == 4 * (320 + 64));
+  REQUIRE(fake().maps.size() == 4);
+  CHECK(fake().maps[0].box[2] == 192);
+  CHECK(fake().maps[1].box[2] == 80);
+  CHECK(fake().maps[2].box[2] == 80);
+  CHECK(fake().maps[3].box[2] == 64);
+  for (const TensorMapRequest& map : fake().maps) {
+    CHECK(map.dims[0] == 96);
+    CHECK(map.box[0] == 64);  // two panels, the second half empty
+    CHECK(map.swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+  }
+  CHECK(fake().maps[0].dims[1] == 4);
+  CHECK(fake().maps[1].dims[1] == 2);
+  CHECK(problem.description["grid"] == nlohmann::json({4, 1, 1}));
+  CHECK(problem.description["tiles"] == params.tile_count);
+  CHECK(problem.description["config"]["right_mask"] == false);
+  CHECK(!problem.description["config"].contains("four_unit_queries"));
+}
+
+TEST_CASE("Fewer tiles than SMs are a CTA each", "[attention]") {
+  const auto context = hopper();
+  fake().multiprocessors = 132;
+  Problem problem;
+  const abi::AttentionForwardParams params = problem.launch(*context);
+  CHECK(int(fake().launch.gridDimX) == params.tile_count);
+}
+
+TEST_CASE("Causal is a right window of 0, and a window that nothing feels costs no mask", "[attention]") {
+  struct Row {
+    int causal, left, right;            // asked
+    int32_t kernel_left, kernel_right;  // 300 queries and 130 keys at most
+  };
+  for (const Row& row :
+       {Row{0, -1, -1, -1, -1}, Row{1, -1, -1, -1, 0}, Row{1, -1, 50, -1, 0}, Row{0, -1, 298, -1, 298},
+        Row{0, -1, 299, -1, -1}, Row{0, 128, -1, 128, -1}, Row{0, 129, -1, -1, -1}, Row{0, 7, 3, 7, 3},
+        Row{0, INT32_MAX, INT32_MAX, -1, -1}, Row{1, 0, -1, 0, 0}}) {
+    INFO("causal " << row.causal << ", window " << row.left << ", " << row.right);
+    const auto context = hopper();
+    Problem problem;
+    problem.attention.causal = row.causal;
+    problem.attention.window_left = row.left, problem.attention.window_right = row.right;
+    const abi::AttentionForwardParams params = problem.launch(*context);
+    CHECK(params.window_left == row.kernel_left);
+    CHECK(params.window_right == row.kernel_right);
+    CHECK(problem.description["config"]["left_mask"] == (row.kernel_left >= 0));
+    CHECK(problem.description["config"]["right_mask"] == (row.kernel_right >= 0));
+    CHECK(problem.description["options"]["causal"] == (row.causal != 0));  // as asked
+  }
+}
+
+TEST_CASE("Broadcast queries: O and LSE have batch times the rows of Q", "[attention]") {
+  const auto context = hopper();
+  Problem problem;
+  problem.offsets_q = {0, 70};
+  problem.attention.broadcast_q = 1;
+  problem.args.q.rows = 70;
+  problem.args.o.rows = 140;
+  SECTION("launched") {
+    const abi::AttentionForwardParams params = problem.launch(*context);
+    CHECK(params.broadcast_q == 1);
+    CHECK(params.rows_o == 140);
+    CHECK(params.tile_count == 2 * 4);
+    CHECK(problem.description["options"]["rows_o"] == 140);
+  }
+  SECTION("O too small") {
+    problem.args.o.rows = 139;
+    mxfa_plan* plan = nullptr;
+    REQUIRE(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_OK);
+    REQUIRE(mxfa_plan_prepare(plan, problem.workspace, nullptr) == MXFA_OK);
+    CHECK(mxfa_attention_forward(plan, &problem.args, nullptr) == MXFA_ERROR_INVALID);
+    CHECK_THAT(mxfa_error(context.get()), Contains("broadcast_q") && Contains("is 140, but O has 139 rows"));
+    mxfa_plan_destroy(plan);
+  }
+  SECTION("too many rows") {
+    problem.offsets_q = {0, 1 << 30};
+    problem.attention.offsets_q = problem.offsets_q.data();
+    CHECK_THAT(refusal(problem), Contains("batch 2 times 1073741824 queries are 2147483648 rows of O"));
+  }
+}
+
+TEST_CASE("Queries of 193 to 256 rows take the configuration with four warpgroups", "[attention]") {
+  for (const auto& [queries, tile_n] : {std::pair{192, 80}, {193, 64}, {256, 64}, {257, 80}}) {
+    INFO(queries);
+    const auto context = hopper();
+    Problem problem;
+    problem.offsets_q = {0, queries, queries + 5};
+    problem.attention.offsets_q = problem.offsets_q.data();
+    problem.launch(*context);
+    CHECK(problem.description["config"]["tile_n"] == tile_n);
+  }
+}
+
+TEST_CASE("Scale 0 reaches the kernels as the smallest normal number", "[attention]") {
+  for (const float scale : {0.0f, 1e-42f}) {
+    const auto context = hopper();
+    Problem problem;
+    problem.attention.scale = scale;
+    CHECK(problem.launch(*context).scale_log2 == std::numeric_limits<float>::min());
+  }
+  const auto context = hopper();
+  Problem problem;
+  problem.attention.scale = -0.5f;
+  CHECK_THAT(refusal(problem), Contains("scale is -0.5") && Contains("not negative"));
+}
+
+TEST_CASE("Masks and lengths whose sum leaves 32 bits are refused", "[attention]") {
+  Problem problem;
+  problem.offsets_q = {0, 1 << 30, 1 << 30}, problem.offsets_k = {0, 1 << 30, 1 << 30};
+  problem.attention.offsets_q = problem.offsets_q.data();
+  problem.attention.offsets_k = problem.offsets_k.data();
+  problem.attention.causal = 1;
+  CHECK_THAT(refusal(problem), Contains("causal or window") && Contains("1073741824 queries"));
+}
