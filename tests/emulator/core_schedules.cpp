@@ -120,3 +120,27 @@ TEST_CASE("CTAs of a cluster run together and see each other's shared memory", "
     CHECK(r.words == std::vector<uint32_t>{101, 100, 101, 100});
   }
 }
+
+TEST_CASE("a cluster that polls for a later one is parked", "[core]") {
+  // CTA 0 waits for a flag of CTA 3, which waits for one of CTA 1.
+  const CoreKernel k{
+      "  mov.u32 %r7, %ctaid.x;\n  mov.u64 %w1, flags;\n  setp.eq.u32 %p1, %r7, 0;\n  selp.u32 %r8, 12, 4, "
+      "%p1;\n"
+      "  setp.eq.u32 %p2, %r7, 3;\n  or.pred %p2, %p2, %p1;\n  cvt.u64.u32 %w2, %r8;\n  add.u64 %w2, %w1, "
+      "%w2;\n"
+      "  @!%p2 bra set;\npoll:\n  ld.acquire.gpu.global.u32 %r9, [%w2];\n  setp.eq.u32 %p3, %r9, 0;\n  @%p3 "
+      "bra poll;\n"
+      "set:\n  mad.wide.u32 %w3, %r7, 4, %w1;\n  add.u32 %r10, %r7, 50;\n  st.release.gpu.global.u32 [%w3], "
+      "%r10;\n"
+      "  selp.u32 %r9, %r9, 0, %p2;\n" +
+          store_word("%r7", "%r9") + "  ret;",
+      {},
+      ".global .align 4 .u32 flags[4];\n",
+      1,
+      4};
+  for (const Schedule& s : {Schedule{}, kLazy, random(1)}) {
+    const auto r = run_core(k, 4, s);
+    REQUIRE(r.fault == "");
+    CHECK(r.words == std::vector<uint32_t>{53, 0, 0, 51});
+  }
+}

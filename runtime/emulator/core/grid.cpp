@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -17,6 +18,9 @@ namespace mxfa::emulator {
 const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info);
 
 namespace {
+
+constexpr uint32_t kPatience = 300;   // polling rounds until a cluster is parked
+constexpr uint32_t kIdleCycles = 64;  // turns of all parked clusters without any change that count as a hang
 
 void check_launch(const Launch& launch, const Kernel& kernel, const DeviceModel& device) {
   const auto fail = [&](const std::string& text) {
@@ -57,11 +61,7 @@ class GridRun {
 
   Counters run() {
     try {
-      const Dim3 c = launch_.cluster;
-      const Dim3 clusters{launch_.grid.x / c.x, launch_.grid.y / c.y, launch_.grid.z / c.z};
-      for (uint32_t z = 0; z < clusters.z; ++z)
-        for (uint32_t y = 0; y < clusters.y; ++y)
-          for (uint32_t x = 0; x < clusters.x; ++x) run_cluster({x, y, z});
+      run_clusters();
     } catch (...) {
       flush();
       throw;
@@ -71,15 +71,58 @@ class GridRun {
   }
 
  private:
+  struct Resident {
+    Cluster cluster;
+    std::unique_ptr<Scheduler> scheduler;
+    uint64_t stamp = 0;
+  };
+
   void flush() {
     std::fputs(grid_.printf_output.c_str(), stdout);
     std::fflush(stdout);
     grid_.printf_output.clear();
   }
 
-  void run_cluster(Dim3 id) {
+  // Clusters run one after another.  One that only polls, say for a flag in global memory, is parked and the
+  // next one starts, up to what the device could hold at once; parked ones get their turn again and again.
+  void run_clusters() {
+    const Dim3 c = launch_.cluster,
+               clusters{launch_.grid.x / c.x, launch_.grid.y / c.y, launch_.grid.z / c.z};
+    const uint64_t total = uint64_t{clusters.x} * clusters.y * clusters.z;
+    const uint64_t room = std::max<uint64_t>(1, static_cast<uint64_t>(device_.sm_count) / (c.x * c.y * c.z));
+    uint64_t next = 0;
+    uint32_t idle_cycles = 0;
+    std::vector<std::unique_ptr<Resident>> parked;
+    while (next < total || !parked.empty()) {
+      bool changed = false;
+      for (auto& r : parked) {
+        if (run(*r)) r.reset();
+        changed = changed || !r || r->stamp != r->scheduler->stamp();
+        if (r) r->stamp = r->scheduler->stamp();
+      }
+      std::erase(parked, nullptr);
+      while (next < total && parked.size() < room) {
+        const auto x = static_cast<uint32_t>(next % clusters.x),
+                   y = static_cast<uint32_t>(next / clusters.x % clusters.y);
+        auto r = start({x, y, static_cast<uint32_t>(next / clusters.x / clusters.y)});
+        ++next;
+        changed = true;
+        if (!run(*r)) {
+          r->stamp = r->scheduler->stamp();
+          parked.push_back(std::move(r));
+        } else if (!parked.empty()) {
+          break;  // something may have been released
+        }
+      }
+      idle_cycles = changed ? 0 : idle_cycles + 1;
+      if (idle_cycles >= kIdleCycles) parked.front()->scheduler->report_livelock();
+    }
+  }
+
+  std::unique_ptr<Resident> start(Dim3 id) {
     const Dim3 c = launch_.cluster;
-    Cluster cluster;
+    auto r = std::make_unique<Resident>();
+    Cluster& cluster = r->cluster;
     cluster.grid = &grid_;
     cluster.id = id;
     cluster.events.configure(launch_.schedule);
@@ -87,20 +130,32 @@ class GridRun {
       for (uint32_t y = 0; y < c.y; ++y)
         for (uint32_t x = 0; x < c.x; ++x) {
           const auto rank = static_cast<uint32_t>(cluster.ctas.size());
-          if (rank >= spare_.size()) spare_.push_back(std::make_unique<Cta>());
-          prepare(*spare_[rank], cluster, rank, {id.x * c.x + x, id.y * c.y + y, id.z * c.z + z});
-          cluster.ctas.push_back(std::move(spare_[rank]));
+          std::unique_ptr<Cta> cta = std::make_unique<Cta>();
+          if (!spare_.empty()) {
+            cta = std::move(spare_.back());
+            spare_.pop_back();
+          }
+          prepare(*cta, cluster, rank, {id.x * c.x + x, id.y * c.y + y, id.z * c.z + z});
+          cluster.ctas.push_back(std::move(cta));
         }
+    r->scheduler = std::make_unique<Scheduler>(grid_, cluster);
+    return r;
+  }
+
+  // True when the cluster has ended; its CTAs are kept for the next one.
+  bool run(Resident& r) {
     try {
-      Scheduler(grid_, cluster).run();
+      if (!r.scheduler->run(kPatience)) return false;
     } catch (const Fault& f) {
       const std::string text = f.what();
       // Asynchronous work fails without an instruction to blame.
       if (text.find(kernel_.info.name) != std::string::npos) throw;
+      const Dim3 id = r.cluster.id;
       throw Fault(f.code, fmt::format("{}\n  in asynchronous work of kernel {}, cluster ({}, {}, {})", text,
                                       kernel_.info.name, id.x, id.y, id.z));
     }
-    for (size_t r = 0; r < cluster.ctas.size(); ++r) spare_[r] = std::move(cluster.ctas[r]);
+    for (auto& cta : r.cluster.ctas) spare_.push_back(std::move(cta));
+    return true;
   }
 
   // A CTA as new; its large buffers are kept from the cluster before.

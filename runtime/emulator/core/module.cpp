@@ -106,7 +106,7 @@ class LoadedModule final : public Module {
       if (!in_memory(v)) continue;
       auto* out = reinterpret_cast<uint8_t*>(program_.addresses[k]);
       std::memset(out, 0, v.bytes);  // PTX ISA 5.4.4: without an initial value, .global and .const are zero
-      std::memcpy(out, v.data.data(), std::min<uint64_t>(v.bytes, v.data.size()));
+      std::copy_n(v.data.data(), std::min<uint64_t>(v.bytes, v.data.size()), out);
       for (const ptx::Relocation& r : v.relocations) {
         const uint64_t value = symbol_address(r);
         std::memcpy(out + r.offset, &value, std::min<uint32_t>(8, r.size));

@@ -17,7 +17,6 @@ constexpr int32_t kBranchBudget =
     512;  // backward branches of a slice: a poll loop must not keep the others from running
 constexpr uint32_t kIdleBeforeBreaking =
     64;  // polling rounds until waiting lanes are let go (independent thread scheduling)
-constexpr uint32_t kIdleLimit = 20000;   // polling rounds without any progress that count as a hang
 constexpr uint32_t kExpiredLimit = 256;  // try_waits may give up this often before a standstill is a deadlock
 
 }  // namespace
@@ -211,10 +210,11 @@ bool Scheduler::unstick() {
   return false;
 }
 
-void Scheduler::run() {
+bool Scheduler::run(uint32_t patience) {
   const bool random = grid_.schedule.kind == Schedule::Kind::Random;
   // A round of the random schedule is many single choices.
   const uint32_t scale = random ? 64 : 1;
+  idle_rounds_ = 0;
   while (live_ctas_ > 0) {
     const bool ran = random ? run_random() : run_round();
     if (live_ctas_ == 0) break;
@@ -224,28 +224,37 @@ void Scheduler::run() {
       if (ran) continue;
     }
     if (!ran) {
-      if (!unstick())
+      if (!unstick()) {
+        x_.set_mode(kModeDefault);
         throw Fault(result::kLaunchTimeout,
                     deadlock_report(grid_, cluster_,
                                     "deadlock: no lane can run and no asynchronous work is pending"));
+      }
       continue;
     }
     ++idle_rounds_;
     // Polling: give asynchronous work its turn (the lazy schedule holds it back until now), then the lanes
-    // that wait.
+    // that wait, then other clusters.
     if (!cluster_.events.empty() && !random)
       cluster_.events.fire_one();
-    else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0 && idle_rounds_ < kIdleLimit * scale)
+    else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0)
       unstick();
-    if (idle_rounds_ >= kIdleLimit * scale)
-      throw Fault(
-          result::kLaunchTimeout,
-          deadlock_report(grid_, cluster_, "livelock: every lane that can run polls, and nothing changes"));
+    if (idle_rounds_ >= patience * scale) {
+      x_.set_mode(kModeDefault);
+      return false;
+    }
   }
   // Writes of bulk copies may still be on their way: the grid ends when they have landed.
   while (cluster_.events.fire_one(random ? grid_.random() : 0)) {
   }
   x_.set_mode(kModeDefault);
+  return true;
+}
+
+void Scheduler::report_livelock() {
+  throw Fault(result::kLaunchTimeout,
+              deadlock_report(grid_, cluster_,
+                              "livelock: every lane that can run polls, and nothing changes in any cluster"));
 }
 
 }  // namespace mxfa::emulator

@@ -1,4 +1,4 @@
-// Runs one cluster to its end under a schedule.
+// Runs one cluster under a schedule.
 #pragma once
 
 #include "core/exec.hpp"
@@ -8,7 +8,14 @@ namespace mxfa::emulator {
 class Scheduler {
  public:
   Scheduler(Grid& grid, Cluster& cluster);
-  void run();  // until every lane has exited; throws Fault with place and, for a hang, the report
+  // Until every lane has exited (true), or until `patience` rounds in a row brought nothing but polling
+  // (false): then another cluster may have to run first.  Throws Fault with place and, for a hang, the
+  // report.
+  bool run(uint32_t patience);
+  uint64_t stamp() const {
+    return cluster_.epoch + x_.progress;
+  }  // changes whenever the cluster achieves something
+  [[noreturn]] void report_livelock();
 
  private:
   struct Place {
@@ -16,7 +23,6 @@ class Scheduler {
     Warp* warp;
     uint32_t fragment;
   };
-  uint64_t stamp() const { return cluster_.epoch + x_.progress; }
   bool runnable(const Warp& warp, const Fragment& f) const;
   bool run_round();   // each warp until it blocks; false if nothing could run
   bool run_random();  // one random choice
