@@ -29,7 +29,8 @@ MXFA_DEVICE void wgmma_pin(float (&d)[kCount]) {
 }
 
 // wgmma.mma_async.m64nNk16.f32.bf16.bf16.  R registers of D; P0.. are the operand numbers that follow them.
-// kTransA, kTransB: 0 = K-major, 1 = MN-major.
+// kTransA, kTransB: 0 = K-major, 1 = MN-major.  _first: D = A B, written without being read, so that the
+// compiler knows that nothing is live in its registers before.
 #define MXFA_WGMMA_BF16(N, R, P0, P1, P2, P3, P4, P5, P6)                                             \
   template <int kTransA, int kTransB>                                                                 \
   MXFA_DEVICE void wgmma_bf16_ss(float(&d)[R], uint64_t a, uint64_t b, bool accumulate) {             \
@@ -41,6 +42,17 @@ MXFA_DEVICE void wgmma_pin(float (&d)[kCount]) {
                  : MXFA_OPS_##R("+f", d, 0)                                                           \
                  : "l"(a), "l"(b), "r"(static_cast<uint32_t>(accumulate)), "n"(kTransA), "n"(kTransB) \
                  : "memory");                                                                         \
+  }                                                                                                   \
+  template <int kTransA, int kTransB>                                                                 \
+  MXFA_DEVICE void wgmma_bf16_ss_first(float(&d)[R], uint64_t a, uint64_t b) {                        \
+    asm volatile(                                                                                     \
+        "{ .reg .pred p; setp.ne.b32 p, 0, 0; "                                                       \
+        "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MXFA_REGS_##R                    \
+        "}, "                                                                                         \
+        "%" P0 ", %" P1 ", p, 1, 1, %" P2 ", %" P3 "; }"                                              \
+        : MXFA_OPS_##R("=f", d, 0)                                                                    \
+        : "l"(a), "l"(b), "n"(kTransA), "n"(kTransB)                                                  \
+        : "memory");                                                                                  \
   }                                                                                                   \
   template <int kTransB>                                                                              \
   MXFA_DEVICE void wgmma_bf16_rs(float(&d)[R], const uint32_t(&a)[4], uint64_t b, bool accumulate) {  \

@@ -46,11 +46,11 @@ MXFA_DEVICE void store_warp_rows(const float (&x)[kD / 2], float scale, uint32_t
 
 template <int kD>
 struct AttentionBwdFinish {
-  static constexpr int kThreads = 128;
-  static constexpr int kTileFloats = kBackwardRows * kD;
+  static constexpr int kRows = backward_rows(kD), kThreads = 2 * kRows;  // a warpgroup 64 rows
+  static constexpr int kTileFloats = kRows * kD;
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
-    __shared__ __align__(1024) uint8_t scratch[4 * 2048];
+    __shared__ __align__(1024) uint8_t scratch[kThreads / 32 * 2048];
     int warp = warp_id(), lane = lane_id();
     int head = blockIdx.x % p.heads_q, index = blockIdx.x / p.heads_q;
     int batch = 0, m = index;
@@ -60,16 +60,17 @@ struct AttentionBwdFinish {
       m = ld_global_s32(entry + 1);
     }
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
-    int row = kBackwardRows * m + 16 * warp;
+    int row = kRows * m + 16 * warp;
     const float* tile = pointer<const float>(p.dq_accumulator) +
-                        (int64_t(head) * p.dq_tiles + padded_tile(q.first, batch) + m) * kTileFloats;
+                        (int64_t(head) * p.dq_tiles + padded_tile<kD>(q.first, batch) + m) * kTileFloats +
+                        warp / 4 * (64 * kD);
     float x[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;
     for (int replica = 0; replica < p.dq_replicas; ++replica) {
 #pragma unroll
       for (int c = 0; c < kD / 8; ++c) {
-        U32x4 v = ld_global_nc_v4(tile + 4 * (kThreads * c + int(threadIdx.x)));
+        U32x4 v = ld_global_nc_v4(tile + 4 * (128 * c + int(threadIdx.x) % 128));
         x[4 * c] += bits_float(v.x);
         x[4 * c + 1] += bits_float(v.y);
         x[4 * c + 2] += bits_float(v.z);

@@ -2,18 +2,20 @@
 // 64 query rows and head it computes delta = rowsum(O * dO), brings LSE into the form the main kernel
 // exponentiates with, and zeroes the accumulators of dQ.
 //
-// Workspace, in tiles of 64 query rows; a sequence starts on a tile of its own, so no tile holds rows of two.
-//   statistics      float [heads_q][stat_tiles][128]: 64 x -LSE * log2(e), then 64 x delta.  Rows that
-//   contribute nothing
-//                   (past the end of the sequence, or without a visible key) have -inf and 0: 2^(x - inf) =
-//                   0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_tiles][D/8][128][4], unscaled dQ in the order in which a
-//                   warpgroup holds a 64 x D accumulator: thread t = 32 w + l, chunk c: rows 16 w + l/4 and 8
-//                   below, columns 8 c + 2 (l % 4) and the next.  One warp adds 512 contiguous bytes.
-// Tiles of sequence b start at offsets_q[b] / 64 + b, which leaves every sequence ceil(len / 64) of them, the
-// whole batch offsets_q[batch] / 64 + batch (FlashAttention's padded offsets). With broadcast_q the
-// statistics of sequence b start at b * ceil(len / 64) and all sequences share the accumulators of the one Q,
-// in dq_replicas copies that spread the additions over addresses.
+// Workspace, in tiles of R = backward_rows(D) query rows; a sequence starts on a tile of its own, so no tile
+// holds rows of two.
+//   statistics      float [heads_q][stat_tiles][2 R]: R x -LSE * log2(e), then R x delta.  Rows that
+//   contribute
+//                   nothing (past the end of the sequence, or without a visible key) have -inf and 0:
+//                   2^(x - inf) = 0.
+//   dq_accumulator  float [dq_replicas][heads_q][dq_tiles][R/64][D/8][128][4], unscaled dQ in the order in
+//                   which a warpgroup holds a 64 x D accumulator: thread t = 32 w + l, chunk c: rows 16 w +
+//                   l/4 and 8 below, columns 8 c + 2 (l % 4) and the next.  One warp adds 512 contiguous
+//                   bytes.
+// Tiles of sequence b start at offsets_q[b] / R + b, which leaves every sequence ceil(len / R) of them, the
+// whole batch offsets_q[batch] / R + batch (FlashAttention's padded offsets). With broadcast_q the statistics
+// of sequence b start at b * ceil(len / R) and all sequences share the accumulators of the one Q, in
+// dq_replicas copies that spread the additions over addresses.
 #pragma once
 #include "ptx/ld_st.cuh"
 #include "ptx/shuffle.cuh"
@@ -31,8 +33,8 @@ struct AttentionBackwardParams {
   uint64_t lse;              // float [heads_q, rows_o], natural logarithm
   uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
   uint64_t statistics, dq_accumulator;
-  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 x 1 .. compute warpgroups}
-  uint64_t q_tiles;               // int32[2] {batch, tile of 64 rows in the sequence}
+  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
+  uint64_t q_tiles;               // int32[2] {batch, tile of R rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]
   uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished
   int64_t rows_o;
@@ -45,17 +47,21 @@ struct AttentionBackwardParams {
   int32_t broadcast_q;
 };
 
-inline constexpr int kBackwardRows = 64;  // query rows a tile
+// Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.
+MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
 
 // First tile of the sequence in the accumulators (and, without broadcast_q, in the statistics).
-MXFA_DEVICE int32_t padded_tile(int32_t first, int32_t batch) { return first / kBackwardRows + batch; }
+template <int kD>
+MXFA_DEVICE int32_t padded_tile(int32_t first, int32_t batch) {
+  return first / backward_rows(kD) + batch;
+}
 
 template <int kD>
 struct AttentionBwdPrepare {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 256, kRows = backward_rows(kD);
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
-  static constexpr int kRowsAPass = kThreads / kLanes, kPasses = kBackwardRows / kRowsAPass;
-  static constexpr int kTileFloats = kBackwardRows * kD;
+  static constexpr int kRowsAPass = kThreads / kLanes, kPasses = kRows / kRowsAPass;
+  static constexpr int kTileFloats = kRows * kD;
 
   MXFA_DEVICE static float dot(U32x4 a, U32x4 b) {
     float sum = bf16x2_low(a.x) * bf16x2_low(b.x);
@@ -79,13 +85,13 @@ struct AttentionBwdPrepare {
     int batch = ld_global_s32(entry), m = ld_global_s32(entry + 1);
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     int64_t o_first = p.broadcast_q ? int64_t(batch) * q.length : q.first;
-    int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kBackwardRows) : padded_tile(q.first, batch);
+    int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_tile<kD>(q.first, batch);
 
     int chunk = threadIdx.x % kLanes, pass_row = threadIdx.x / kLanes;
     U32x4 o[kPasses], d_out[kPasses];
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      int row = kBackwardRows * m + pass_row + kRowsAPass * i;
+      int row = kRows * m + pass_row + kRowsAPass * i;
       bool valid = row < q.length && 8 * chunk < kD;
       int64_t column = int64_t(head) * kD + 8 * chunk;
       o[i] = ld_global_nc_v4_if(pointer<const bf16_bits>(p.o) + (o_first + row) * p.stride_o + column, valid);
@@ -100,19 +106,20 @@ struct AttentionBwdPrepare {
     } else {
       zero(accumulator + (int64_t(head) * p.dq_tiles + stat_tile + m) * kTileFloats);
     }
-    float* statistics = pointer<float>(p.statistics) + (int64_t(head) * p.stat_tiles + stat_tile + m) * 128;
+    float* statistics =
+        pointer<float>(p.statistics) + (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows);
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       float delta = dot(o[i], d_out[i]);
 #pragma unroll
       for (int lane = kLanes / 2; lane > 0; lane /= 2) delta += shfl_bfly(delta, lane);
-      int tile_row = pass_row + kRowsAPass * i, row = kBackwardRows * m + tile_row;
+      int tile_row = pass_row + kRowsAPass * i, row = kRows * m + tile_row;
       if (chunk == 0) {
         float lse = -__builtin_huge_valf();
         if (row < q.length) lse = pointer<const float>(p.lse)[int64_t(head) * p.rows_o + o_first + row];
         bool dead = lse == -__builtin_huge_valf();
         st_global_f32(statistics + tile_row, dead ? lse : -lse * kLog2E);
-        st_global_f32(statistics + 64 + tile_row, dead ? 0.0f : delta);
+        st_global_f32(statistics + kRows + tile_row, dead ? 0.0f : delta);
       }
     }
   }

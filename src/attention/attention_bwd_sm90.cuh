@@ -3,25 +3,25 @@
 //   P = 2^(scale log2(e) Q K^T - LSE log2(e)),  dS = P o (dO V^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 //
-// A CTA owns 64 keys a compute warpgroup and walks the query tiles of 64 rows, of every query head of the
-// group.  Everything is transposed (keys are the rows of S^T and dP^T), so that P^T and dS^T leave their
-// accumulators as register operands of dV and dK and only dS goes through shared memory.
+// A CTA owns 128 keys, 64 a compute warpgroup, and walks the query tiles (64 rows; 128 at D = 64) of every
+// query head of the group.  Everything is transposed (keys are the rows of S^T and dP^T), so that P^T and
+// dS^T leave their accumulators as register operands of dV and dK and only dS goes through shared memory.
 //
-// Why a warpgroup of its own computes dQ.  Registers: dK and dV of 64 keys are 128 a thread at D = 128, S^T
-// and dP^T of 64 queries 64 more; with the few that addresses take this fits 216.  The dQ of 64 rows would be
-// another 32-64, and computing it inside would tie the compute warpgroups together at every step, since dQ
-// needs the dS of all of them.  Apart, the three of them run at their own pace, one's exponentials under the
-// others' GEMMs, and the additions of dQ to global memory stall nobody but the warpgroup that does little
-// else.  Pool of 512 x 128 registers: 2 x 216 + 56 + 24.
+// Registers decide the schedule.  dK and dV are 128 a thread at D = 128, S^T and dP^T 64 more; ptxas places
+// accumulators from R24 on, so 192 of them need a budget above 218: two compute warpgroups of 240 beside a
+// producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the place of dP^T, and a quarter of dQ
+// that of S^T.  One step of a warpgroup:
+//     exponentials under dP^T(i) | dS(i) to shared memory | dQ(i-1), dV(i), dK(i), S^T(i+1), dP^T(i+1)
+// The MMAs are one block, the arithmetic between two of them another, of about the same length: the two
+// warpgroups fall into turns, one computing while the other multiplies.  That dQ is one step late is what
+// lets them: it needs the dS of both, and neither waits for the other's.  dQ leaves (a bulk reduction from
+// shared memory, or reductions from registers) while dV and dK are multiplied.
 //
-// Why the additions go straight from registers (kBulkReduce off): shared memory bandwidth.  A step of 64
-// queries x 128 keys at D = 128 reads 256 KB of operands and writes 48 KB, 2430 clocks at 128 bytes, under
-// 2560 clocks of MMA; staging dQ for a bulk copy would add 64 KB.  The bytes on the way to L2 are the same.
-//
-// Hand-overs, all mbarriers: K|V, Q|dO rings filled by the producer; dS ring from each compute warpgroup to
-// the dQ one.  A warpgroup without a visible pair in a step takes part in the hand-overs and computes
-// nothing. CTAs are persistent and take tiles from a list that the plan orders.  Each starts its walk over
-// the query tiles at another one, so that CTAs of one head do not add to the same rows at the same time.
+// Hand-overs are mbarriers: K|V, Q|dO rings filled by the producer, a dS ring between the compute
+// warpgroups.  A warpgroup without a visible pair in a step takes part in the hand-overs and in dQ.
+// CTAs are persistent and take tiles from a list that the plan orders.  Neighbours start their walk a few
+// query tiles apart, so that they do not add to the same rows at the same time, but not so far apart that the
+// query tiles of a head fall out of L2 between two of its CTAs.
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
@@ -48,39 +48,40 @@ namespace mxfa {
 template <class Config>
 struct AttentionBwdSm90 {
   static constexpr int kD = Config::head_dim;
-  static constexpr int kCompute = Config::compute_warpgroups;
-  static constexpr int kKvStages = Config::kv_stages;
-  static constexpr int kQStages = Config::q_stages, kDsStages = kQStages;  // both rings turn a stage a step
-  static constexpr bool kRightMask = Config::right_mask;                   // causal or a right window
-  static constexpr bool kLeftMask = Config::left_mask;                     // a left window
+  static constexpr int kCompute = 2;  // compute warpgroups
+  static constexpr int kKvStages = Config::kv_stages, kQStages = Config::q_stages, kDsStages = 2;
+  static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
+  static constexpr bool kLeftMask = Config::left_mask;    // a left window
   static constexpr bool kBulkReduce = Config::bulk_reduce;
-  static constexpr int kTileM = kBackwardRows, kTileN = 64 * kCompute;
-  static constexpr int kThreads = 128 * (kCompute + 2);  // producer, dQ, compute ...
+  static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
+  static constexpr int kThreads = 128 * (kCompute + 1);
+  static constexpr int kRotation = 8;  // query tiles between the starts of the CTAs farthest apart
   // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
   // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
   static constexpr int kPanels = (kD + 63) / 64;
   static constexpr int kBox = 64 * 128;
-  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kBox;
+  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM / 64 * kBox;
   static constexpr int kKvBytes = kPanels * kKvPanel, kQBytes = kPanels * kQPanel;
-  static constexpr int kStatisticsBytes = 512;
-  // dQ is computed in units of 64 rows x kUnitN channels.
-  static constexpr int kUnitN = kD == 96 ? 96 : 64, kUnits = kD / kUnitN, kUnitRegisters = kUnitN / 2;
-  static constexpr int kUnitBytes = kTileM * kUnitN * 4;
-  static constexpr int kStages = kBulkReduce ? 2 : 0;  // staging buffers of a unit
+  static constexpr int kStatisticsBytes = 8 * kTileM;
+  static constexpr int kDsBytes = kTileM / 64 * kBox;  // of one compute warpgroup
+  // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
+  // rows.
+  static constexpr int kUnitN = 64, kUnitBytes = 64 * kUnitN * 4;
+  static constexpr bool kSplitRows = kTileM == 128;
 
   static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
   static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;
   static constexpr int kQStageBytes = 2 * kQBytes;
-  static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup], a box
-  static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kBox;
-  static constexpr int kStatisticsOffset = kStagingOffset + kStages * kUnitBytes;
+  static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup]
+  static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kDsBytes;
+  static constexpr int kStatisticsOffset = kStagingOffset + (kBulkReduce ? kCompute * kUnitBytes : 0);
   static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsBytes, kTileBytes = 48;
   static constexpr int kKFull = kTileOffset + kKvStages * kTileBytes, kVFull = kKFull + 8 * kKvStages;
   static constexpr int kKvEmpty = kVFull + 8 * kKvStages;
   static constexpr int kQFull = kKvEmpty + 8 * kKvStages, kDOutFull = kQFull + 8 * kQStages;
   static constexpr int kQEmpty = kDOutFull + 8 * kQStages;
-  static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages * kCompute;
-  static constexpr int kSharedBytes = kDsEmpty + 8 * kDsStages * kCompute;
+  static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages;
+  static constexpr int kSharedBytes = kDsEmpty + 8 * kDsStages;
   // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
@@ -88,12 +89,10 @@ struct AttentionBwdSm90 {
   // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
   // Asking for more blocks for ever.
   static constexpr int kPool = 65536 / kThreads / 8 * 8 * kThreads;
-  static_assert(128 * (kCompute * Config::compute_registers + Config::dq_registers +
-                       Config::producer_registers) <=
-                    kPool,
+  static_assert(128 * (kCompute * Config::compute_registers + Config::producer_registers) <= kPool,
                 "register budget");
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
-  static constexpr uint32_t kDqBarrier = 1;  // named barrier of the dQ warpgroup
+  // Named barriers 1 + group: the threads of one compute warpgroup.
 
   // What the warpgroups must know of a tile.  The producer works it out and leaves it beside K.
   struct Tile {
@@ -118,7 +117,7 @@ struct AttentionBwdSm90 {
     s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
     s.d_out = {p.broadcast_q ? batch * s.q.length : s.q.first, s.q.length};
     Tile& t = s.tile;
-    t.dq_tile = p.broadcast_q ? 0 : padded_tile(s.q.first, batch);
+    t.dq_tile = p.broadcast_q ? 0 : padded_tile<kD>(s.q.first, batch);
     s.stat_tile = p.broadcast_q ? batch * ceil_div(s.q.length, kTileM) : t.dq_tile;
     t.head = entry.y;
     t.key_row = entry.z;
@@ -133,7 +132,7 @@ struct AttentionBwdSm90 {
       end = min_of(end, max_of(min_of(t.key_row + t.keys, t.k_length) - shift + p.window_left, 0));
     t.m_begin = begin / kTileM;
     t.m_end = max_of(ceil_div(end, kTileM), t.m_begin);
-    t.m_start = t.m_begin + (t.m_end > t.m_begin ? index % (t.m_end - t.m_begin) : 0);
+    t.m_start = t.m_begin + index % max_of(min_of(t.m_end - t.m_begin, kRotation), 1);
     return s;
   }
   MXFA_DEVICE static void next(const Tile& t, int& m) {
@@ -171,13 +170,16 @@ struct AttentionBwdSm90 {
   MXFA_DEVICE static int32_t uniform(uint32_t value) { return int32_t(shfl_idx(value, 0)); }
 
   // ---- producer: one thread ---------------------------------------------------------------------------
+  // Boxes of 64 rows, `boxes` of them, of all panels.
   MXFA_DEVICE static void load_rows(const TensorMap& map, uint32_t destination, uint32_t panel_bytes,
-                                    uint32_t bar, int head, Sequence sequence, int first) {
-    RaggedRow row = ragged_row(sequence, first);
+                                    int boxes, uint32_t bar, int head, Sequence sequence, int first) {
+    for (int box = 0; box < boxes; ++box) {
+      RaggedRow row = ragged_row(sequence, first + 64 * box);
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel)
-      tma_load_5d(destination + panel * panel_bytes, &map, bar, 64 * panel, head, row.row, row.shift,
-                  row.end);
+      for (int panel = 0; panel < kPanels; ++panel)
+        tma_load_5d(destination + panel * panel_bytes + box * kBox, &map, bar, 64 * panel, head, row.row,
+                    row.shift, row.end);
+    }
   }
 
   MXFA_DEVICE static void produce(const AttentionBackwardParams& p, uint32_t smem) {
@@ -199,17 +201,15 @@ struct AttentionBwdSm90 {
       TileSource source = read_tile(p, index);
       const Tile& t = source.tile;
       publish(t);
-      // Runs of 64 keys beyond the end of the sequence are neither loaded nor multiplied.
       int count = (t.m_end - t.m_begin) * ratio;
-      int runs = count == 0 ? 0 : ceil_div(min_of(t.keys, t.k_length - t.key_row), 64);
       for (int which = 0; which < 2; ++which) {
         uint32_t full = smem + (which == 0 ? kKFull : kVFull) + 8 * kv.stage;
-        uint32_t destination = smem + (which == 0 ? kKOffset : kVOffset) + kv.stage * kKvStageBytes;
         // The arrival on K's barrier releases the tile's description as well.
-        mbarrier_arrive_expect_tx(full, runs * kPanels * kBox);
-        for (int run = 0; run < runs; ++run)
-          load_rows(which == 0 ? p.k : p.v, destination + run * kBox, kKvPanel, full, t.head, source.k,
-                    t.key_row + 64 * run);
+        mbarrier_arrive_expect_tx(full, count == 0 ? 0 : kKvBytes);
+        if (count != 0)
+          load_rows(which == 0 ? p.k : p.v,
+                    smem + (which == 0 ? kKOffset : kVOffset) + kv.stage * kKvStageBytes, kKvPanel, kCompute,
+                    full, t.head, source.k, t.key_row);
       }
       kv.advance();
       const float* statistics = pointer<const float>(p.statistics);
@@ -219,12 +219,13 @@ struct AttentionBwdSm90 {
         uint32_t stage = smem + ring.stage * kQStageBytes;
         uint32_t q_full = smem + kQFull + 8 * ring.stage, d_out_full = smem + kDOutFull + 8 * ring.stage;
         mbarrier_arrive_expect_tx(q_full, kQBytes + kStatisticsBytes);
-        load_rows(p.q, stage + kQOffset, kQPanel, q_full, head, source.q, kTileM * m);
+        load_rows(p.q, stage + kQOffset, kQPanel, kTileM / 64, q_full, head, source.q, kTileM * m);
         bulk_load(smem + kStatisticsOffset + ring.stage * kStatisticsBytes,
                   statistics + (int64_t(head) * p.stat_tiles + source.stat_tile + m) * (kStatisticsBytes / 4),
                   kStatisticsBytes, q_full);
         mbarrier_arrive_expect_tx(d_out_full, kQBytes);
-        load_rows(p.d_out, stage + kDOutOffset, kQPanel, d_out_full, head, source.d_out, kTileM * m);
+        load_rows(p.d_out, stage + kDOutOffset, kQPanel, kTileM / 64, d_out_full, head, source.d_out,
+                  kTileM * m);
         ring.advance();
         next(t, m);
         if (m == t.m_start) ++head;
@@ -239,130 +240,50 @@ struct AttentionBwdSm90 {
     }
   }
 
-  // ---- dQ: one warpgroup ----------------------------------------------------------------------------------
-  struct QueryGradient {
-    const AttentionBackwardParams& p;
-    uint32_t smem;
-    int warp, lane;
-    PipelineState<kKvStages> kv;
-    PipelineState<kDsStages> ring;
-    uint32_t staging;  // the buffer the next unit leaves through
-    float acc[kUnitRegisters];
-
-    // dQ unit = sum over keys of dS^T (keys x queries: A is M-major) times K (keys x channels: B is N-major).
-    MXFA_DEVICE void multiply(int unit, uint32_t mask) {
-      uint32_t k = smem + kKOffset + kv.stage * kKvStageBytes + unit * (kUnitN / 64) * kKvPanel;
-      uint32_t ds = smem + kDsOffset + ring.stage * kCompute * kBox;
-      wgmma_pin(acc);
-      wgmma_fence();
-      bool accumulate = false;
-#pragma unroll
-      for (int group = 0; group < kCompute; ++group) {
-        if (unit == 0) mbarrier_wait(smem + kDsFull + 8 * (ring.stage * kCompute + group), ring.phase);
-        if (mask & 1 << group) {
-          uint64_t a = wgmma_descriptor(ds + group * kBox, kBox, 1024, Swizzle::k128B);
-          uint64_t b = wgmma_descriptor(k + group * kBox, kKvPanel, 1024, Swizzle::k128B);
-#pragma unroll
-          for (int step = 0; step < 4; ++step)  // 16 keys = 16 rows of 128 bytes
-            wgmma_bf16_ss<1, 1>(acc, descriptor_advance(a, step * 2048), descriptor_advance(b, step * 2048),
-                                accumulate || step != 0);
-          accumulate = true;
-        }
-      }
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_pin(acc);
-    }
-
-    MXFA_DEVICE void add(float* tile, bool valid) {
-      int thread = 32 * warp + lane;
-      if (!kBulkReduce) {
-        if (!valid) return;  // both rows are past the end of the sequence
-        tile += 4 * thread;
-#pragma unroll
-        for (int c = 0; c < kUnitN / 8; ++c)
-          red_global_add_v4_f32(tile + 4 * 128 * c, acc[4 * c], acc[4 * c + 1], acc[4 * c + 2],
-                                acc[4 * c + 3]);
-        return;
-      }
-      if (warp == 0 && elect_one()) bulk_wait_group_read<kStages - 1>();
-      named_barrier_sync(kDqBarrier, 128);  // the buffer has been read
-#pragma unroll
-      for (int c = 0; c < kUnitN / 8; ++c)
-        st_shared_v4(staging + 16 * (128 * c + thread),
-                     {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
-                      float_bits(acc[4 * c + 3])});
-      fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
-      named_barrier_sync(kDqBarrier, 128);
-      if (warp == 0 && elect_one()) {
-        bulk_reduce_add_f32(tile, staging, kUnitBytes);
-        bulk_commit_group();
-      }
-      staging ^= (smem + kStagingOffset) ^ (smem + kStagingOffset + kUnitBytes);
-    }
-
-    MXFA_DEVICE void walk(const Tile& t) {
-      Visible seen[kCompute];
-#pragma unroll
-      for (int group = 0; group < kCompute; ++group) seen[group] = visible(p, t, group);
-      int ratio = p.heads_q / p.heads_kv;
-      int replica = blockIdx.x % p.dq_replicas;
-      int tile = (replica * p.heads_q + t.head * ratio) * p.dq_tiles + t.dq_tile;  // of m = 0
-      int m = t.m_start;
-      for (int i = (t.m_end - t.m_begin) * ratio; i > 0; --i) {
-        uint32_t mask = 0;
-#pragma unroll
-        for (int group = 0; group < kCompute; ++group) mask |= uint32_t(seen[group].any(m)) << group;
-        float* out = pointer<float>(p.dq_accumulator) + int64_t(tile + m) * (kTileM * kD);
-        bool valid = kTileM * m + 16 * warp + lane / 4 < t.q_length;
-#pragma unroll
-        for (int unit = 0; unit < kUnits; ++unit) {
-          multiply(unit, mask);
-          if (unit == kUnits - 1 && lane == 0) {
-#pragma unroll
-            for (int group = 0; group < kCompute; ++group)
-              mbarrier_arrive(smem + kDsEmpty + 8 * (ring.stage * kCompute + group));
-          }
-          if (mask != 0) add(out + unit * (kTileM * kUnitN), valid);
-        }
-        ring.advance();
-        next(t, m);
-        if (m == t.m_start) tile += p.dq_tiles;
-      }
-    }
-
-    MXFA_DEVICE void run() {
-      staging = smem + kStagingOffset;
-      for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
-        walk(t);
-        if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
-        kv.advance();
-      }
-      // Shared memory must outlive the reads.
-      if (kBulkReduce && warp == 0 && elect_one()) bulk_wait_group_read<0>();
-    }
-  };
-
   // ---- compute: one warpgroup, 64 keys
   // ---------------------------------------------------------------------- Accumulator layout: ptx/wgmma.cuh.
-  // Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV).
+  // Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV); in dQ rows are queries and columns
+  // channels.
   struct Compute {
     const AttentionBackwardParams& p;
     uint32_t smem;
     int group, warp, lane;
     PipelineState<kKvStages> kv;
     PipelineState<kQStages> ring;
+    PipelineState<kDsStages> ds;
+    // The step whose dQ is still to come: its K, its place in the accumulators in units of 64 rows x D, and
+    // how many of this warpgroup's rows the sequence has (below 1: no such step, or nothing of it to add).
+    bool late;
+    bool late_last;  // the last step that reads its K
+    uint32_t late_kv;
+    int late_tile, late_rows;
     float dk[kD / 2], dv[kD / 2];
+
+    MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
+    MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
+    MXFA_DEVICE uint32_t ds_box(uint32_t stage, int of) const {
+      return smem + kDsOffset + (stage * kCompute + of) * kDsBytes;
+    }
 
     // S^T = K Q^T, dP^T = V dO^T: both operands K-major.  16 channels = 32 bytes, four steps a panel.
     MXFA_DEVICE void issue_scores(float (&d)[kTileM / 2], uint32_t keys, uint32_t queries) {
       uint64_t a = wgmma_descriptor(keys + group * kBox, 16, 1024, Swizzle::k128B);
       uint64_t b = wgmma_descriptor(queries, 16, 1024, Swizzle::k128B);
+      wgmma_fence();
+      wgmma_bf16_ss_first<0, 0>(d, a, b);
 #pragma unroll
-      for (int step = 0; step < kD / 16; ++step)
+      for (int step = 1; step < kD / 16; ++step)
         wgmma_bf16_ss<0, 0>(d, descriptor_advance(a, (step / 4) * kKvPanel + (step % 4) * 32),
-                            descriptor_advance(b, (step / 4) * kQPanel + (step % 4) * 32), step != 0);
+                            descriptor_advance(b, (step / 4) * kQPanel + (step % 4) * 32), true);
       wgmma_commit();
+    }
+    MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at) {
+      mbarrier_wait(smem + kQFull + 8 * at.stage, at.phase);
+      issue_scores(s, keys(), smem + kQOffset + at.stage * kQStageBytes);
+    }
+    MXFA_DEVICE void start_dp(float (&dp)[kTileM / 2], const PipelineState<kQStages>& at) {
+      mbarrier_wait(smem + kDOutFull + 8 * at.stage, at.phase);
+      issue_scores(dp, keys() + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
     }
     // dV += P^T dO, dK += dS^T Q: B is queries x channels, N-major, panels of 64 channels.
     MXFA_DEVICE void issue_gradient(float (&d)[kD / 2], const uint32_t (&a)[kTileM / 4], uint32_t queries) {
@@ -372,8 +293,69 @@ struct AttentionBwdSm90 {
         const uint32_t fragment[4] = {a[4 * step], a[4 * step + 1], a[4 * step + 2], a[4 * step + 3]};
         wgmma_bf16_rs<1>(d, fragment, descriptor_advance(b, step * 2048), true);
       }
+    }
+    // This warpgroup's share of dQ of the late step: sum over keys of dS^T (keys x queries: A is M-major)
+    // times K (keys x channels: B is N-major).  Without a late step the product is computed all the same, of
+    // whatever is there, and dropped: ptxas serialises the wgmma of the kernel when some of them stand in a
+    // branch.
+    MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
+      uint32_t stage = ds.stage ^ 1;
+      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
+      uint64_t a =
+          wgmma_descriptor(ds_box(stage, 0) + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
+      uint64_t b =
+          wgmma_descriptor(smem + kKOffset + late_kv * kKvStageBytes + (kSplitRows ? 0 : group * kKvPanel),
+                           kKvPanel, 1024, Swizzle::k128B);
+      wgmma_fence();
+      wgmma_bf16_ss_first<1, 1>(acc, a, b);
+#pragma unroll
+      for (int step = 1; step < 4 * kCompute; ++step)  // 16 keys = 16 rows of 128 bytes
+        wgmma_bf16_ss<1, 1>(acc, descriptor_advance(a, (step / 4) * kDsBytes + (step % 4) * 2048),
+                            descriptor_advance(b, step * 2048), true);
       wgmma_commit();
     }
+    // ... is complete: adds it to the workspace.
+    MXFA_DEVICE void add_dq(const float (&acc)[kUnitN / 2]) {
+      if (!late) return;
+      // The step has become the one before the last.
+      if (lane == 0) {
+        mbarrier_arrive(smem + kDsEmpty + 8 * (ds.stage ^ 1));
+        if (late_last) mbarrier_arrive(smem + kKvEmpty + 8 * late_kv);
+      }
+      late = false;
+      if (late_rows <= 0) return;  // the half tile past the end belongs to nobody
+      // Chunks of 8 channels; D = 96 has half a panel.
+      int chunk = kSplitRows ? 0 : 8 * group;
+      constexpr int kChunks = kUnitN / 8;
+      const int chunks = kD == 96 && group == 1 ? 4 : kChunks;
+      float* tile = pointer<float>(p.dq_accumulator) + int64_t(late_tile) * (64 * kD) + 512 * chunk;
+      int thread = 32 * warp + lane;
+      if (!kBulkReduce) {
+        if (16 * warp + lane / 4 < late_rows) {  // of a thread's two rows the first decides
+#pragma unroll
+          for (int c = 0; c < kChunks; ++c)
+            if (c < chunks)
+              red_global_add_v4_f32(tile + 4 * (128 * c + thread), acc[4 * c], acc[4 * c + 1], acc[4 * c + 2],
+                                    acc[4 * c + 3]);
+        }
+        return;
+      }
+      uint32_t staging = smem + kStagingOffset + group * kUnitBytes;
+      if (warp == 0 && elect_one()) bulk_wait_group_read<0>();
+      named_barrier_sync(1 + group, 128);  // the buffer has been read
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+        st_shared_v4(staging + 16 * (128 * c + thread),
+                     {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
+                      float_bits(acc[4 * c + 3])});
+      fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
+      named_barrier_sync(1 + group, 128);
+      if (warp == 0 && elect_one()) {
+        bulk_reduce_add_f32(tile, staging, 2048 * chunks);
+        bulk_commit_group();
+      }
+    }
+
     // Columns 16 s .. 16 s + 15 of an accumulator are exactly the A fragment of step s.
     MXFA_DEVICE static void convert(uint32_t (&to)[kTileM / 4], const float (&from)[kTileM / 2]) {
 #pragma unroll
@@ -398,91 +380,138 @@ struct AttentionBwdSm90 {
       }
     }
 
-    MXFA_DEVICE void step(const Visible& seen, int m) {
-      uint32_t k = smem + kKOffset + kv.stage * kKvStageBytes, v = k + kVOffset;
-      uint32_t q = smem + kQOffset + ring.stage * kQStageBytes, d_out = q + (kDOutOffset - kQOffset);
-      uint32_t statistics =
-          smem + kStatisticsOffset + ring.stage * kStatisticsBytes + 8 * (lane % 4);  // two columns a chunk
-      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
-      mbarrier_wait(smem + kQFull + 8 * ring.stage, ring.phase);
-      {
-        float s[kTileM / 2];
-        wgmma_fence();
-        issue_scores(s, k, q);
-        wgmma_wait<0>();
-        wgmma_pin(s);
-        if (!seen.all(m)) mask(s, seen, m);
-#pragma unroll
-        for (int j = 0; j < kTileM / 8; ++j) {
-          F32x2 lse = ld_shared_v2_f32(statistics + 32 * j);
-          s[4 * j] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j], p.scale_log2, lse.x));
-          s[4 * j + 1] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 1], p.scale_log2, lse.y));
-          s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, lse.x));
-          s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
-        }
-        convert(p_bf16, s);
-      }
-      mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
-      {
-        float dp[kTileM / 2];
-        wgmma_fence();
-        issue_scores(dp, v, d_out);
-        acquire_ds();
-        wgmma_wait<0>();
-        wgmma_pin(dp);
-#pragma unroll
-        for (int j = 0; j < kTileM / 8; ++j) {
-          F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
-          dp[4 * j] = bf16x2_low(p_bf16[2 * j]) * (dp[4 * j] - delta.x);
-          dp[4 * j + 1] = bf16x2_high(p_bf16[2 * j]) * (dp[4 * j + 1] - delta.y);
-          dp[4 * j + 2] = bf16x2_low(p_bf16[2 * j + 1]) * (dp[4 * j + 2] - delta.x);
-          dp[4 * j + 3] = bf16x2_high(p_bf16[2 * j + 1]) * (dp[4 * j + 3] - delta.y);
-        }
-        convert(ds_bf16, dp);
-      }
-      wgmma_fence();
-      issue_gradient(dv, p_bf16, d_out);
-      publish_ds(ds_bf16);
-      issue_gradient(dk, ds_bf16, q);
-      wgmma_wait<0>();
-      if (lane == 0) mbarrier_arrive(smem + kQEmpty + 8 * ring.stage);
-      ring.advance();
+    MXFA_DEVICE void acquire_ds() { mbarrier_wait(smem + kDsEmpty + 8 * ds.stage, ds.phase ^ 1); }
+    MXFA_DEVICE void publish_ds() {
+      warp_sync();
+      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * ds.stage);
     }
-
-    MXFA_DEVICE uint32_t ds_box() const { return smem + kDsOffset + (ring.stage * kCompute + group) * kBox; }
-    MXFA_DEVICE void acquire_ds() {
-      mbarrier_wait(smem + kDsEmpty + 8 * (ring.stage * kCompute + group), ring.phase ^ 1);
-    }
-    MXFA_DEVICE void publish_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
+    MXFA_DEVICE void store_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
       // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (keys 0-7 | 8-15) x
       // (queries 0-7 | 8-15).
       int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
-      uint32_t address = ds_box() + row * 128;
+      uint32_t address = ds_box(ds.stage, group) + row * 128;
 #pragma unroll
       for (int step = 0; step < kTileM / 16; ++step)
-        stmatrix_x4(address + (((2 * step + lane / 16) ^ (row & 7)) << 4), ds_bf16[4 * step],
-                    ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
+        stmatrix_x4(address + (step / 4) * kBox + (((2 * (step % 4) + lane / 16) ^ (row & 7)) << 4),
+                    ds_bf16[4 * step], ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
       fence_proxy_async_shared_cta();  // written by ordinary stores, read by wgmma through the async proxy
-      warp_sync();
-      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * (ring.stage * kCompute + group));
     }
 
-    // No pair sees each other: the stage comes by, an empty hand-over keeps the dQ warpgroup in step.
+    // One query tile, S^T and dP^T in flight.  Leaves two groups in flight: the late dQ, and dV and dK.
+    MXFA_DEVICE void step(float (&s)[kTileM / 2], float (&dp)[kTileM / 2], float (&acc)[kUnitN / 2],
+                          const Visible& seen, int m) {
+      uint32_t statistics =
+          smem + kStatisticsOffset + ring.stage * kStatisticsBytes + 8 * (lane % 4);  // two columns a chunk
+      wgmma_wait<0>();
+      wgmma_pin(s);
+      wgmma_pin(dp);
+      if (!seen.all(m)) mask(s, seen, m);
+#pragma unroll
+      for (int j = 0; j < kTileM / 8; ++j) {
+        F32x2 lse = ld_shared_v2_f32(statistics + 32 * j);
+        s[4 * j] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j], p.scale_log2, lse.x));
+        s[4 * j + 1] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 1], p.scale_log2, lse.y));
+        s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, lse.x));
+        s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
+      }
+#pragma unroll
+      for (int j = 0; j < kTileM / 8; ++j) {
+        F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
+        dp[4 * j] = s[4 * j] * (dp[4 * j] - delta.x);
+        dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
+        dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
+        dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
+      }
+      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
+      convert(p_bf16, s);
+      convert(ds_bf16, dp);
+      acquire_ds();
+      store_ds(ds_bf16);
+      publish_ds();
+      issue_dq(acc);
+      wgmma_fence();
+      issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
+      issue_gradient(dk, ds_bf16, queries());
+      wgmma_commit();
+    }
+
+    // No pair of this warpgroup sees each other: its dS is zero, its share of dQ is due all the same.
     MXFA_DEVICE void skip() {
       mbarrier_wait(smem + kQFull + 8 * ring.stage, ring.phase);
       mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
       if (lane == 0) mbarrier_arrive(smem + kQEmpty + 8 * ring.stage);
       acquire_ds();
-      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * (ring.stage * kCompute + group));
+      const uint32_t zero[kTileM / 4] = {};
+      store_ds(zero);
+      publish_ds();
+      finish_dq();
+    }
+    // dQ of the late step alone.
+    MXFA_DEVICE void finish_dq() {
+      float acc[kUnitN / 2];
+      issue_dq(acc);
+      wgmma_wait<0>();
+      wgmma_pin(acc);
+      add_dq(acc);
+    }
+
+    // The step is over but for its dQ.
+    MXFA_DEVICE void advance(const Tile& t, int& m, int& tile) {
+      late = true;
+      late_last = false;
+      late_kv = kv.stage;
+      late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
+      late_tile = (tile + m) * (kTileM / 64) + (kSplitRows ? group : 0);
       ring.advance();
+      ds.advance();
+      next(t, m);
+      if (m == t.m_start) tile += p.dq_tiles;
+    }
+
+    MXFA_DEVICE void walk(const Tile& t) {
+      int ratio = p.heads_q / p.heads_kv;
+      int replica = blockIdx.x % p.dq_replicas;
+      int tile = (replica * p.heads_q + t.head * ratio) * p.dq_tiles + t.dq_tile;  // of m = 0
+      int m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
+      Visible seen = visible(p, t, group);
+      while (left > 0) {
+        if (!seen.any(m)) {
+          skip();
+          advance(t, m, tile);
+          --left;
+          continue;
+        }
+        float s[kTileM / 2], dp[kTileM / 2];
+        start_s(s, ring);
+        start_dp(dp, ring);
+        for (;;) {
+          float acc[kUnitN / 2];
+          step(s, dp, acc, seen, m);
+          uint32_t empty = smem + kQEmpty + 8 * ring.stage;
+          wgmma_wait<1>();  // dQ
+          wgmma_pin(acc);
+          add_dq(acc);
+          advance(t, m, tile);
+          if (--left == 0 || !seen.any(m)) {
+            wgmma_wait<0>();
+            if (lane == 0) mbarrier_arrive(empty);
+            break;
+          }
+          start_dp(dp, ring);  // in the registers dQ had
+          wgmma_wait<1>();     // dV and dK: the next S^T takes the registers of their operands
+          if (lane == 0) mbarrier_arrive(empty);
+          start_s(s, ring);
+        }
+      }
     }
 
     MXFA_DEVICE void store(const Tile& t) {
       int first = t.key_row + 64 * group + 16 * warp;
       int rows = min_of(t.key_row + t.keys, t.k_length) - first;
-      // This warp's rows of the dS box that comes next are free once dQ has read the last step that used it.
+      // This warp's rows of the dS box that comes next are free once both have read the last step that used
+      // it.
       acquire_ds();
-      uint32_t scratch = ds_box() + 2048 * warp;
+      uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
       store_warp_rows<kD>(dv, 1.0f, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
                           p.stride_dv, rows, lane);
@@ -490,20 +519,10 @@ struct AttentionBwdSm90 {
                           p.stride_dk, rows, lane);
     }
 
-    MXFA_DEVICE void walk(const Tile& t) {
-      Visible seen = visible(p, t, group);
-      int m = t.m_start;
-      for (int i = (t.m_end - t.m_begin) * (p.heads_q / p.heads_kv); i > 0; --i) {
-        if (seen.any(m)) {
-          step(seen, m);
-        } else {
-          skip();
-        }
-        next(t, m);
-      }
-    }
-
     MXFA_DEVICE void run() {
+      late = late_last = false;
+      late_kv = 0;
+      late_tile = late_rows = 0;
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -513,10 +532,21 @@ struct AttentionBwdSm90 {
         wgmma_pin(dk);
         t = wait_tile(smem, kv);  // read again: registers are scarce in the walk
         warp_sync();
-        if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
+        if (t.m_begin < t.m_end) {
+          // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
+          // next tile before that, and without steps the tile before may still be waiting for one.
+          late_last = true;
+          if (kKvStages == 1) finish_dq();
+        } else {
+          if (late) finish_dq();
+          if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
+        }
         store(t);
         kv.advance();
       }
+      if (late) finish_dq();
+      // Shared memory must outlive the reads.
+      if (kBulkReduce && warp == 0 && elect_one()) bulk_wait_group_read<0>();
     }
   };
 
@@ -529,16 +559,16 @@ struct AttentionBwdSm90 {
       for (int i = 0; i < kKvStages; ++i) {
         mbarrier_init(smem + kKFull + 8 * i, 1);
         mbarrier_init(smem + kVFull + 8 * i, 1);
-        mbarrier_init(smem + kKvEmpty + 8 * i, 4 * (kCompute + 1));
+        mbarrier_init(smem + kKvEmpty + 8 * i, 4 * kCompute);
       }
       for (int i = 0; i < kQStages; ++i) {
         mbarrier_init(smem + kQFull + 8 * i, 1);
         mbarrier_init(smem + kDOutFull + 8 * i, 1);
         mbarrier_init(smem + kQEmpty + 8 * i, 4 * kCompute);
       }
-      for (int i = 0; i < kDsStages * kCompute; ++i) {
-        mbarrier_init(smem + kDsFull + 8 * i, 4);
-        mbarrier_init(smem + kDsEmpty + 8 * i, 4);
+      for (int i = 0; i < kDsStages; ++i) {
+        mbarrier_init(smem + kDsFull + 8 * i, 4 * kCompute);
+        mbarrier_init(smem + kDsEmpty + 8 * i, 4 * kCompute);
       }
       fence_mbarrier_init();  // visible to the async proxy, which completes transactions on them
     }
@@ -552,13 +582,9 @@ struct AttentionBwdSm90 {
         prefetch_tensor_map(&p.d_out);
         produce(p, smem);
       }
-    } else if (warp < 8) {
-      setmaxnreg_dec<Config::dq_registers>();
-      QueryGradient gradient{p, smem, warp % 4, int(lane_id())};
-      gradient.run();
     } else {
       setmaxnreg_inc<Config::compute_registers>();
-      Compute compute{p, smem, warp / 4 - 2, warp % 4, int(lane_id())};
+      Compute compute{p, smem, warp / 4 - 1, warp % 4, int(lane_id())};
       compute.run();
     }
   }
