@@ -125,6 +125,23 @@ TEST_CASE("a small jagged shape runs and passes, and the report says how") {
   CHECK(row["counters"]["mma_instructions"] > 0);
 }
 
+TEST_CASE("an H200 runs masks, grouped heads and broadcast queries in BF16, and refuses MXFP8 by name") {
+  const Workplace workplace;
+  const std::string masked =
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":2,"heads_kv":1,"seqlens_q":[70],)"
+      R"("broadcast_q":true,"seqlens_k":[90,0,5],"causal":true,"window":[40,-1]})";
+  const ProgramResult passed =
+      workplace.run({"run", workplace.write("masked.json", masked), "--device", "emulator:h200"});
+  CAPTURE(passed.err, passed.out);
+  CHECK(passed.exit_code == 0);
+  CHECK(passed.out.find("attention_fwd_sm90 sm_90a") != std::string::npos);
+  const ProgramResult refused =
+      workplace.run({"run", workplace.write("mxfp8.json", shape_text("mxfp8")), "--device", "emulator:h200"});
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("dtype mxfp8") != std::string::npos);
+  CHECK(refused.err.find("--device emulator:b200") != std::string::npos);
+}
+
 TEST_CASE("a limit that cannot be met makes the verdict FAIL and the exit code 1") {
   const Workplace workplace;
   const ProgramResult result = workplace.run(
