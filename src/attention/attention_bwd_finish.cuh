@@ -70,7 +70,7 @@ struct AttentionBwdFinish {
     for (int replica = 0; replica < p.dq_replicas; ++replica) {
 #pragma unroll
       for (int c = 0; c < kD / 8; ++c) {
-        U32x4 v = ld_global_nc_v4(tile + 4 * (128 * c + int(threadIdx.x) % 128));
+        U32x4 v = ld_global_nc_v4(tile + dq_offset<kD>(c / 8, warp % 4, lane) + 128 * (c % 8));
         x[4 * c] += bits_float(v.x);
         x[4 * c + 1] += bits_float(v.y);
         x[4 * c + 2] += bits_float(v.z);

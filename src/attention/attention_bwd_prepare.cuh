@@ -8,10 +8,10 @@
 //   contribute
 //                   nothing (past the end of the sequence, or without a visible key) have -inf and 0:
 //                   2^(x - inf) = 0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_tiles][R/64][D/8][128][4], unscaled dQ in the order in
-//                   which a warpgroup holds a 64 x D accumulator: thread t = 32 w + l, chunk c: rows 16 w +
-//                   l/4 and 8 below, columns 8 c + 2 (l % 4) and the next.  One warp adds 512 contiguous
-//                   bytes.
+//   dq_accumulator  float [dq_replicas][heads_q][dq_tiles][R/64][64 x D], unscaled dQ in the order in which a
+//                   warpgroup holds 64 x 64 accumulators: [panel of 64 channels][warp][chunk of 8
+//                   channels][lane][4]; lane l of warp w has rows 16 w + l/4 and 8 below, columns 8 c + 2 (l
+//                   % 4) and the next.  A warp adds 512 contiguous bytes a chunk, 4 KB in all.
 // Tiles of sequence b start at offsets_q[b] / R + b, which leaves every sequence ceil(len / R) of them, the
 // whole batch offsets_q[batch] / R + batch (FlashAttention's padded offsets). With broadcast_q the statistics
 // of sequence b start at b * ceil(len / R) and all sequences share the accumulators of the one Q, in
@@ -54,6 +54,17 @@ MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 6
 template <int kD>
 MXFA_DEVICE int32_t padded_tile(int32_t first, int32_t batch) {
   return first / backward_rows(kD) + batch;
+}
+
+// The accumulators of a 64 x D tile: chunks of a panel (D = 96 has half a second one), and where a lane's
+// four values of chunk 0 are.  Chunks are 128 floats apart.
+template <int kD>
+MXFA_CONSTEXPR int dq_chunks(int panel) {
+  return min_of(kD / 8 - 8 * panel, 8);
+}
+template <int kD>
+MXFA_CONSTEXPR int dq_offset(int panel, int warp, int lane) {
+  return 64 * 64 * panel + warp * dq_chunks<kD>(panel) * 128 + 4 * lane;
 }
 
 template <int kD>

@@ -8,14 +8,19 @@
 // dS^T leave their accumulators as register operands of dV and dK and only dS goes through shared memory.
 //
 // Registers decide the schedule.  dK and dV are 128 a thread at D = 128, S^T and dP^T 64 more; ptxas places
-// accumulators from R24 on, so 192 of them need a budget above 218: two compute warpgroups of 240 beside a
-// producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the place of dP^T, and a quarter of dQ
-// that of S^T.  One step of a warpgroup:
-//     exponentials under dP^T(i) | dS(i) to shared memory | dQ(i-1), dV(i), dK(i), S^T(i+1), dP^T(i+1)
-// The MMAs are one block, the arithmetic between two of them another, of about the same length: the two
-// warpgroups fall into turns, one computing while the other multiplies.  That dQ is one step late is what
-// lets them: it needs the dS of both, and neither waits for the other's.  dQ leaves (a bulk reduction from
-// shared memory, or reductions from registers) while dV and dK are multiplied.
+// accumulators from R24 on and keeps two back, so 192 of them need a budget above 218: two compute warpgroups
+// of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the registers of S^T, the
+// warpgroup's half of dQ those of dP^T.  One step of a warpgroup:
+//     wait for S^T, dP^T | P, dS, dS to shared memory | issue dQ(i-1), dV(i), dK(i) | wait for dQ, add it
+//     | issue dP^T(i+1) | wait for dV, dK | issue S^T(i+1)
+// The MMAs are one block, the arithmetic another, of about the same length: the two warpgroups fall into
+// turns, one computing while the other multiplies.  That dQ is one step late is what lets them: it needs the
+// dS of both, and neither waits for the other's.
+//
+// What bounds it (docs/hopper.md): shared memory.  A step of 64 x 128 at D = 128 reads 256 KB of operands and
+// writes 48 KB, 2430 clocks at 128 bytes beside 2560 of MMA.  Staging dQ for bulk reductions adds 64 KB;
+// reductions from registers add nothing there but hold up the load/store unit.  Config::direct_chunks divides
+// dQ between the two.
 //
 // Hand-overs are mbarriers: K|V, Q|dO rings filled by the producer, a dS ring between the compute
 // warpgroups.  A warpgroup without a visible pair in a step takes part in the hand-overs and in dQ.
@@ -52,7 +57,8 @@ struct AttentionBwdSm90 {
   static constexpr int kKvStages = Config::kv_stages, kQStages = Config::q_stages, kDsStages = 2;
   static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
-  static constexpr bool kBulkReduce = Config::bulk_reduce;
+  // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
+  static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   static constexpr int kRotation = 8;  // query tiles between the starts of the CTAs farthest apart
@@ -66,7 +72,8 @@ struct AttentionBwdSm90 {
   static constexpr int kDsBytes = kTileM / 64 * kBox;  // of one compute warpgroup
   // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
   // rows.
-  static constexpr int kUnitN = 64, kUnitBytes = 64 * kUnitN * 4;
+  static constexpr int kUnitN = 64;
+  static constexpr int kStagingBytes = kStagedChunks * 512;  // of one warp
   static constexpr bool kSplitRows = kTileM == 128;
 
   static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
@@ -74,7 +81,7 @@ struct AttentionBwdSm90 {
   static constexpr int kQStageBytes = 2 * kQBytes;
   static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup]
   static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kDsBytes;
-  static constexpr int kStatisticsOffset = kStagingOffset + (kBulkReduce ? kCompute * kUnitBytes : 0);
+  static constexpr int kStatisticsOffset = kStagingOffset + 4 * kCompute * kStagingBytes;
   static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsBytes, kTileBytes = 48;
   static constexpr int kKFull = kTileOffset + kKvStages * kTileBytes, kVFull = kKFull + 8 * kKvStages;
   static constexpr int kKvEmpty = kVFull + 8 * kKvStages;
@@ -92,7 +99,6 @@ struct AttentionBwdSm90 {
   static_assert(128 * (kCompute * Config::compute_registers + Config::producer_registers) <= kPool,
                 "register budget");
   static constexpr float kMinusInfinity = -__builtin_huge_valf();
-  // Named barriers 1 + group: the threads of one compute warpgroup.
 
   // What the warpgroups must know of a tile.  The producer works it out and leaves it beside K.
   struct Tile {
@@ -240,10 +246,9 @@ struct AttentionBwdSm90 {
     }
   }
 
-  // ---- compute: one warpgroup, 64 keys
-  // ---------------------------------------------------------------------- Accumulator layout: ptx/wgmma.cuh.
-  // Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV); in dQ rows are queries and columns
-  // channels.
+  // ---- compute: one warpgroup, 64 keys ----------------------------------------------------------------
+  // Accumulator layout: ptx/wgmma.cuh.  Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV); in
+  // dQ rows are queries and columns channels.
   struct Compute {
     const AttentionBackwardParams& p;
     uint32_t smem;
@@ -251,12 +256,12 @@ struct AttentionBwdSm90 {
     PipelineState<kKvStages> kv;
     PipelineState<kQStages> ring;
     PipelineState<kDsStages> ds;
-    // The step whose dQ is still to come: its K, its place in the accumulators in units of 64 rows x D, and
-    // how many of this warpgroup's rows the sequence has (below 1: no such step, or nothing of it to add).
+    // The step whose dQ is still to come: its dS and K, the K|V stage to give back with it (-1: others need
+    // it still), its place in the accumulators in units of 64 rows x D, and how many of this warpgroup's rows
+    // the sequence has.
     bool late;
-    bool late_last;  // the last step that reads its K
-    uint32_t late_kv;
-    int late_tile, late_rows;
+    uint32_t late_ds, late_keys;
+    int late_release, late_tile, late_rows;
     float dk[kD / 2], dv[kD / 2];
 
     MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
@@ -295,17 +300,15 @@ struct AttentionBwdSm90 {
       }
     }
     // This warpgroup's share of dQ of the late step: sum over keys of dS^T (keys x queries: A is M-major)
-    // times K (keys x channels: B is N-major).  Without a late step the product is computed all the same, of
-    // whatever is there, and dropped: ptxas serialises the wgmma of the kernel when some of them stand in a
+    // times K (keys x channels: B is N-major).  Without a late step a product is computed all the same, of
+    // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
     // branch.
     MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
       uint32_t stage = ds.stage ^ 1;
       if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
-      uint64_t a =
-          wgmma_descriptor(ds_box(stage, 0) + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
+      uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
       uint64_t b =
-          wgmma_descriptor(smem + kKOffset + late_kv * kKvStageBytes + (kSplitRows ? 0 : group * kKvPanel),
-                           kKvPanel, 1024, Swizzle::k128B);
+          wgmma_descriptor(late_keys + (kSplitRows ? 0 : group * kKvPanel), kKvPanel, 1024, Swizzle::k128B);
       wgmma_fence();
       wgmma_bf16_ss_first<1, 1>(acc, a, b);
 #pragma unroll
@@ -320,38 +323,35 @@ struct AttentionBwdSm90 {
       // The step has become the one before the last.
       if (lane == 0) {
         mbarrier_arrive(smem + kDsEmpty + 8 * (ds.stage ^ 1));
-        if (late_last) mbarrier_arrive(smem + kKvEmpty + 8 * late_kv);
+        if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
       if (late_rows <= 0) return;  // the half tile past the end belongs to nobody
-      // Chunks of 8 channels; D = 96 has half a panel.
-      int chunk = kSplitRows ? 0 : 8 * group;
-      constexpr int kChunks = kUnitN / 8;
-      const int chunks = kD == 96 && group == 1 ? 4 : kChunks;
-      float* tile = pointer<float>(p.dq_accumulator) + int64_t(late_tile) * (64 * kD) + 512 * chunk;
-      int thread = 32 * warp + lane;
-      if (!kBulkReduce) {
-        if (16 * warp + lane / 4 < late_rows) {  // of a thread's two rows the first decides
+      int panel = kSplitRows ? 0 : group;
+      int chunks = dq_chunks<kD>(panel);
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_tile) * (64 * kD) +
+                   dq_offset<kD>(panel, warp, lane);
+      // Shared memory and the load/store unit are both short of time: each carries a share.
+      if (16 * warp + lane / 4 < late_rows) {  // of a thread's two rows the first decides
 #pragma unroll
-          for (int c = 0; c < kChunks; ++c)
-            if (c < chunks)
-              red_global_add_v4_f32(tile + 4 * (128 * c + thread), acc[4 * c], acc[4 * c + 1], acc[4 * c + 2],
-                                    acc[4 * c + 3]);
-        }
-        return;
+        for (int c = 0; c < kDirectChunks; ++c)
+          if (c < chunks)
+            red_global_add_v4_f32(out + 128 * c, acc[4 * c], acc[4 * c + 1], acc[4 * c + 2], acc[4 * c + 3]);
       }
-      uint32_t staging = smem + kStagingOffset + group * kUnitBytes;
-      if (warp == 0 && elect_one()) bulk_wait_group_read<0>();
-      named_barrier_sync(1 + group, 128);  // the buffer has been read
+      if (kStagedChunks == 0 || chunks <= kDirectChunks) return;
+      uint32_t staging = smem + kStagingOffset + (4 * group + warp) * kStagingBytes;
+      bool leader = elect_one();
+      if (leader) bulk_wait_group_read<0>();
+      warp_sync();  // the buffer has been read
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c)
-        st_shared_v4(staging + 16 * (128 * c + thread),
+      for (int c = kDirectChunks; c < 8; ++c)
+        st_shared_v4(staging + 512 * (c - kDirectChunks) + 16 * lane,
                      {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
                       float_bits(acc[4 * c + 3])});
       fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
-      named_barrier_sync(1 + group, 128);
-      if (warp == 0 && elect_one()) {
-        bulk_reduce_add_f32(tile, staging, 2048 * chunks);
+      warp_sync();
+      if (leader) {
+        bulk_reduce_add_f32(out - 4 * lane + 128 * kDirectChunks, staging, 512 * (chunks - kDirectChunks));
         bulk_commit_group();
       }
     }
@@ -458,8 +458,9 @@ struct AttentionBwdSm90 {
     // The step is over but for its dQ.
     MXFA_DEVICE void advance(const Tile& t, int& m, int& tile) {
       late = true;
-      late_last = false;
-      late_kv = kv.stage;
+      late_ds = ds_box(ds.stage, 0);
+      late_keys = keys();
+      late_release = -1;
       late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
       late_tile = (tile + m) * (kTileM / 64) + (kSplitRows ? group : 0);
       ring.advance();
@@ -520,13 +521,13 @@ struct AttentionBwdSm90 {
     }
 
     MXFA_DEVICE void run() {
-      late = late_last = false;
-      late_kv = 0;
-      late_tile = late_rows = 0;
+      late = false;
+      late_release = late_tile = late_rows = 0;
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
         mbarrier_wait(smem + kVFull + 8 * kv.stage, kv.phase);
+        if (!late) late_ds = late_keys = keys();  // for issue_dq
         walk(t);
         wgmma_pin(dv);
         wgmma_pin(dk);
@@ -535,7 +536,7 @@ struct AttentionBwdSm90 {
         if (t.m_begin < t.m_end) {
           // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
           // next tile before that, and without steps the tile before may still be waiting for one.
-          late_last = true;
+          late_release = kv.stage;
           if (kKvStages == 1) finish_dq();
         } else {
           if (late) finish_dq();
@@ -546,7 +547,7 @@ struct AttentionBwdSm90 {
       }
       if (late) finish_dq();
       // Shared memory must outlive the reads.
-      if (kBulkReduce && warp == 0 && elect_one()) bulk_wait_group_read<0>();
+      if (kStagedChunks != 0 && elect_one()) bulk_wait_group_read<0>();
     }
   };
 
