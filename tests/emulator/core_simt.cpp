@@ -176,6 +176,24 @@ TEST_CASE("an aligned instruction in a divergent warp names both places", "[core
   CHECK(mentions_all(r.fault, {"wait to reconverge"}));
 }
 
+TEST_CASE("tiles of a warp take part in one collective with masks of their own", "[core]") {
+  const std::string masks = "  shr.u32 %r2, %lane, 4;\n  shl.b32 %r2, %r2, 4;\n  shl.b32 %r2, 0xffff, %r2;\n";
+  const auto whole = run_core({masks + "  redux.sync.add.u32 %r1, %lane, %r2;\n" + kStoreR1}, 32);
+  REQUIRE(whole.fault == "");
+  CHECK(whole.words[3] == 120);
+  CHECK(whole.words[20] == 376);
+  // Diverged, with tiles that cut across the branch.
+  const auto split = run_core({masks +
+                               "  and.b32 %r3, %lane, 1;\n  setp.eq.u32 %p1, %r3, 0;\n  @%p1 bra even;\n  "
+                               "bar.warp.sync %r2;\n  bra meet;\n"
+                               "even:\n  bar.warp.sync %r2;\nmeet:\n  redux.sync.add.u32 %r1, %lane, %r2;\n" +
+                               kStoreR1},
+                              32);
+  REQUIRE(split.fault == "");
+  CHECK(split.words[3] == 120);
+  CHECK(split.words[20] == 376);
+}
+
 TEST_CASE("a collective refuses lanes that its member mask does not name", "[core]") {
   const auto r = run_core({"  vote.sync.ballot.b32 %r1, 1, 0xffff;\n" + kStoreR1}, 32);
   CHECK(mentions_all(r.fault, {"member mask", "0xffff", "vote.sync.ballot"}));

@@ -8,6 +8,7 @@
 #include "core/formats.hpp"
 #include "core/handlers.hpp"
 #include "core/results.hpp"
+#include "core/simt.hpp"
 
 namespace mxfa::emulator {
 namespace {
@@ -17,30 +18,52 @@ uint32_t executing(const Exec& x, const Fragment& f) {
   return f.mask & (x.predicates[op.guard] ^ op.guard_xor);
 }
 
-// Runs `body` once all live lanes of the member mask execute the instruction.  Diverged fragments wait for
-// each other; the last one to come executes for all.  same_pc: the instruction must be the same one
-// (bar.warp.sync may be reached at different places).
+// Lanes of `lanes` whose member mask is the one of the lowest.
+uint32_t same_members(const Row& members, uint32_t lanes) {
+  const uint32_t mask = members.lane[std::countr_zero(lanes)];
+  uint32_t same = 0;
+  for (uint32_t m = lanes; m; m &= m - 1)
+    if (members.lane[std::countr_zero(m)] == mask) same |= m & (0 - m);
+  return same;
+}
+
+// Runs `body` once all live lanes of the member mask execute the instruction.  Lanes with different member
+// masks (tiles of a warp) form groups of their own.  Diverged fragments wait for each other; the last one to
+// come executes for all.  same_pc: the instruction must be the same one (bar.warp.sync may be reached at
+// different places).
 template <class Body>
 Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
-  const uint32_t members = x.src(members_register).lane[x.first_lane()];
-  for (uint32_t m = x.mask; m; m &= m - 1)
-    if (x.src(members_register).lane[std::countr_zero(m)] != members)
-      throw Fault(result::kLaunchFailed,
-                  fmt::format("lanes of one warp give different member masks ({:#x} and {:#x})", members,
-                              x.src(members_register).lane[std::countr_zero(m)]));
-  if (x.mask & ~members)
-    throw Fault(result::kLaunchFailed,
-                fmt::format("lanes {:#x} execute a collective whose member mask {:#x} does not name them",
-                            x.mask & ~members, members));
   Warp& warp = *x.warp;
-  Fragment& self = x.current();
-  const uint32_t needed = members & warp.alive;
-  if (!(needed & ~x.mask)) {
-    self.wait.kind = Wait::Kind::None;
-    body();
+  const Row members_of = x.src(members_register);  // a copy: the body may write the register
+  const uint32_t executing_lanes = x.mask;
+  bool complete = true;
+  for (uint32_t rest = executing_lanes; rest;) {
+    const uint32_t group = same_members(members_of, rest), members = members_of.lane[std::countr_zero(group)];
+    if (group & ~members)
+      throw Fault(result::kLaunchFailed,
+                  fmt::format("lanes {:#x} execute a collective whose member mask {:#x} does not name them",
+                              group & ~members, members));
+    complete = complete && !(members & warp.alive & ~group);
+    rest &= ~group;
+  }
+  if (complete) {
+    x.current().wait.kind = Wait::Kind::None;
+    for (uint32_t rest = executing_lanes; rest; rest &= ~x.mask) {
+      x.mask = same_members(members_of, rest);
+      body();
+    }
     return Step::Continue;
   }
-  uint32_t together = x.mask;
+  // Some group waits for lanes elsewhere: groups go on as fragments of their own.
+  const uint32_t group = same_members(members_of, executing_lanes);
+  if (group != executing_lanes) {
+    const std::vector<uint32_t> calls = x.current().calls;
+    simt::add_fragment(warp, x.at, executing_lanes & ~group, x.token, calls);
+    x.active &= ~(executing_lanes & ~group);
+    x.mask = group;
+  }
+  const uint32_t members = members_of.lane[std::countr_zero(group)], needed = members & warp.alive;
+  uint32_t together = group;
   std::vector<uint32_t> others;
   for (uint32_t k = 0; k < warp.fragments.size(); ++k) {
     const Fragment& f = warp.fragments[k];
@@ -57,7 +80,7 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
     ++warp.fragments[k].pc;
     warp.fragments[k].wait.kind = Wait::Kind::None;
   }
-  self.wait.kind = Wait::Kind::None;
+  x.current().wait.kind = Wait::Kind::None;
   ++x.cluster->epoch;
   ++x.progress;
   return Step::Sync;

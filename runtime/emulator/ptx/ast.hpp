@@ -164,6 +164,8 @@ enum class SpecialRegister : uint8_t {
   ReservedSmemBegin,
   ReservedSmemEnd,
   ReservedSmemCap,
+  ReservedSmem0,
+  ReservedSmem1,
 };
 struct SpecialInfo {
   SpecialRegister id;

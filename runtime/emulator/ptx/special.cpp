@@ -59,6 +59,8 @@ constexpr std::array kSpecials = {
     SpecialInfo{S::ReservedSmemBegin, "%reserved_smem_offset_begin", Type::U32},
     SpecialInfo{S::ReservedSmemEnd, "%reserved_smem_offset_end", Type::U32},
     SpecialInfo{S::ReservedSmemCap, "%reserved_smem_offset_cap", Type::U32},
+    SpecialInfo{S::ReservedSmem0, "%reserved_smem_offset_0", Type::U32},
+    SpecialInfo{S::ReservedSmem1, "%reserved_smem_offset_1", Type::U32},
 };
 
 }  // namespace
