@@ -41,7 +41,8 @@ TEST_CASE("instruction descriptors printed by CUTLASS decode to their fields", "
     TensorMma mma;
     mma.kind = kinds.at(v["kind"]);
     mma.instruction = static_cast<uint32_t>(number(v["hex"]));
-    if (v["kind"] == "mxf4nvf4" || v["M"] == 256) {  // cta_group::2 and 4-bit kinds are refused by name
+    mma.cta_group = v["M"] == 256 ? 2 : 1;
+    if (v["kind"] == "mxf4nvf4") {  // 4-bit kinds are refused by name
       CHECK_FALSE(fault_of([&] { decode_instruction(mma); }).empty());
       continue;
     }
@@ -104,5 +105,10 @@ TEST_CASE("descriptors that hardware does not take are refused by name", "[engin
   mma.a_in_tmem = true;
   CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size | 1u << 15), "always K-major"));
   mma.cta_group = 2;
-  CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size), "cta_group::2 is not emulated"));
+  CHECK(instruction(MmaKind::F16, kIdescBF16 | size).empty());
+  CHECK(instruction(MmaKind::MXF8F6F4, size | mx).empty());
+  CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size_field(64, 128)), "128 or 256 with cta_group::2"));
+  CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size_field(256, 72)), "N is 72"));
+  CHECK(has(instruction(MmaKind::I8, 2u << 4 | size_field(256, 48)), "N is 48"));
+  CHECK(has(instruction(MmaKind::F8F6F4, 1u << 4 | 1u << 16 | size_field(256, 48)), "multiple of 32"));
 }

@@ -149,7 +149,7 @@ TEST_CASE("misuse of tensor memory is a fault with a sentence", "[engine][tmem]"
   };
   CHECK(has(alloc(48), "alloc of 48 columns"));
   CHECK(has(alloc(1024), "alloc of 1024 columns"));
-  CHECK(has(fault_of([&] { tcgen05_alloc(m.warp(), 1024, 32, 2); }), "cta_group::2 is not emulated"));
+  CHECK(has(fault_of([&] { tcgen05_alloc(m.warp(), 1024, 32, 2); }), "no other CTA to pair with"));
   CHECK(alloc(128).empty());
   CHECK(has(alloc(256), "must not grow"));
   const auto ld = [&](int warp, uint32_t address, TmemShape shape = TmemShape::S32x32b, int repeat = 4) {

@@ -1,5 +1,6 @@
-// tcgen05: operands are decoded here, the work is done by engines/.  Allocation, loads, stores and waits
-// belong to whole warps; mma, cp and commit to single threads.
+// tcgen05: operands are decoded here, the work is done by engines/.  MicroOp::aux holds the cta_group unless
+// a handler says otherwise.  Allocation, loads, stores and waits belong to whole warps; mma, cp and commit to
+// single threads.
 #include <fmt/format.h>
 
 #include "core/aligned.hpp"
@@ -32,7 +33,8 @@ Step allocate(Exec& x, const MicroOp& op) {
   x.leave();
   const uint32_t columns = same_in_all(x, op.src[1], "the number of tensor-memory columns");
   const uint64_t to = lane_address(x, op, static_cast<int>(x.first_lane()));
-  if (!tcgen05_alloc(*x.warp, to_shared_address(x, to, op.flags & kGenericAddress), columns, 1))
+  if (!tcgen05_alloc(*x.warp, to_shared_address(x, to, op.flags & kGenericAddress), columns,
+                     static_cast<int>(op.aux)))
     return x.block(Wait::Kind::TmemAlloc, columns);
   return unblocked(x);
 }
@@ -42,14 +44,15 @@ Step deallocate(Exec& x, const MicroOp& op) {
   x.leave();
   const uint32_t address = same_in_all(x, op.src[0], "the tensor-memory address"),
                  columns = same_in_all(x, op.src[1], "the number of columns");
-  if (!tcgen05_dealloc(*x.warp, address, columns, 1)) return x.block(Wait::Kind::TmemAlloc, columns);
+  if (!tcgen05_dealloc(*x.warp, address, columns, static_cast<int>(op.aux)))
+    return x.block(Wait::Kind::TmemAlloc, columns);
   return unblocked(x);
 }
 
-Step relinquish(Exec& x, const MicroOp&) {
+Step relinquish(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   x.leave();
-  tcgen05_relinquish(*x.warp, 1);
+  tcgen05_relinquish(*x.warp, static_cast<int>(op.aux));
   return Step::Sync;
 }
 
@@ -104,11 +107,12 @@ Step each_lane(Exec& x, F f) {
   return Step::Sync;
 }
 
+// aux: bits 0-3 shape, 4-5 cta_group
 Step copy(Exec& x, const MicroOp& op) {
   return each_lane(x, [&](uint32_t lane) {
-    tcgen05_cp(*x.warp, static_cast<int>(lane), static_cast<TmemCopyShape>(op.aux),
+    tcgen05_cp(*x.warp, static_cast<int>(lane), static_cast<TmemCopyShape>(op.aux & 15),
                x.src(op.src[0]).lane[lane] + static_cast<uint32_t>(op.imm),
-               lanes<uint64_t>(x.src(op.src[1]))[lane], 1);
+               lanes<uint64_t>(x.src(op.src[1]))[lane], static_cast<int>(op.aux >> 4));
   });
 }
 
@@ -118,7 +122,7 @@ Step commit(Exec& x, const MicroOp& op) {
         to_shared_address(x, lane_address(x, op, static_cast<int>(lane)), op.flags & kGenericAddress);
     std::optional<uint16_t> multicast;
     if (op.src[1] != kNoRow) multicast = static_cast<uint16_t>(x.src(op.src[1]).lane[lane]);
-    tcgen05_commit(*x.warp, static_cast<int>(lane), barrier, multicast, 1);
+    tcgen05_commit(*x.warp, static_cast<int>(lane), barrier, multicast, static_cast<int>(op.aux));
   });
 }
 
@@ -131,6 +135,7 @@ Step multiply(Exec& x, const MicroOp& op) {
     const auto wide = [&](uint32_t k) { return lanes<uint64_t>(x.src(list[k]))[lane]; };
     TensorMma mma;
     mma.kind = static_cast<MmaKind>(op.aux & 15);
+    mma.cta_group = op.aux & 64 ? 2 : 1;
     mma.a_in_tmem = op.aux & 16;
     mma.d = word(0) + offset[0];
     if (mma.a_in_tmem)
@@ -146,10 +151,10 @@ Step multiply(Exec& x, const MicroOp& op) {
       next = 6;
     }
     mma.scale_vector = static_cast<int>(op.aux >> 8 & 15);
-    if (op.aux >> 12 & 15) {
+    if (const uint32_t words = op.aux >> 12 & 15) {
       mma.disable_lanes.emplace();
       mma.disable_lanes->fill(0);
-      for (uint32_t k = 0; k < 4; ++k) (*mma.disable_lanes)[k] = word(next + k);
+      for (uint32_t k = 0; k < words; ++k) (*mma.disable_lanes)[k] = word(next + k);
     }
     mma.accumulate = x.pred(op.src[0]) >> lane & 1;
     mma.scale_input_d = static_cast<int>(op.mode);

@@ -54,7 +54,11 @@ struct Decoder {
   }
 };
 
-bool legal_n(MmaKind kind, int n) {
+bool legal_n(MmaKind kind, int cta_group, int n) {
+  if (cta_group == 2) {
+    const int step = kind == MmaKind::I8 ? 32 : 16;
+    return n >= step && n <= 256 && n % step == 0;
+  }
   if (kind == MmaKind::I8)
     return n == 8 || n == 24 || (n >= 16 && n <= 256 && n % 16 == 0);  // PTX ISA table of .kind::i8
   return n >= 8 && n <= 256 && n % 8 == 0;
@@ -66,12 +70,12 @@ Instruction decode_instruction(const TensorMma& mma) {
   const Decoder d{mma.kind, mma.instruction};
   if (mma.kind == MmaKind::MXF4 || mma.kind == MmaKind::MXF4NVF4)
     d.refuse("this kind is not emulated", CUDA_ERROR_NOT_SUPPORTED);
-  if (mma.cta_group != 1) d.refuse("cta_group::2 is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   if (bits(d.word, 2, 1)) d.refuse("sparse A (bit 2) is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   d.zero(0, 2, "sparsity selector");
 
   Instruction i;
   i.kind = mma.kind;
+  i.cta_group = mma.cta_group;
   i.block_scaled = mma.kind == MmaKind::MXF8F6F4;
   i.a = d.format(7, "A");
   i.b = d.format(10, "B");
@@ -92,7 +96,6 @@ Instruction decode_instruction(const TensorMma& mma) {
     if (!bits(d.word, 23, 1)) d.refuse("bit 23 must be 1: scales are UE8M0");
     if (mma.scale_vector != 0 && mma.scale_vector != 1)
       d.refuse(fmt::format("scale_vec::{}X does not exist for this kind", mma.scale_vector));
-    if (i.m != 128) d.refuse(fmt::format("M is {}: 128 is needed with cta_group::1", i.m));
   } else {
     d.zero(23, 1, "reserved");
     d.zero(29, 3, "used by .ws only");
@@ -108,11 +111,17 @@ Instruction decode_instruction(const TensorMma& mma) {
       if (i.f16_result && (mma.kind != MmaKind::F16 || i.a != Format::F16 || i.b != Format::F16))
         d.refuse("D of format f16 (code 0) needs f16 inputs");
     }
-    if (i.m != 64 && i.m != 128) d.refuse(fmt::format("M is {}: 64 or 128 with cta_group::1", i.m));
   }
-  if (!legal_n(mma.kind, i.n)) d.refuse(fmt::format("N is {}: not a size of this kind", i.n));
-  if (i.b_mn_major && format_bits(i.b) == 8 && i.n % 16 != 0)
-    d.refuse(fmt::format("N is {}: a multiple of 16 for MN-major 8-bit B", i.n));
+  const bool pair = mma.cta_group == 2;
+  if (pair ? i.m != 128 && i.m != 256 : i.m != 128 && (i.m != 64 || i.block_scaled))
+    d.refuse(fmt::format("M is {}: {} with cta_group::{}", i.m,
+                         pair             ? "128 or 256"
+                         : i.block_scaled ? "128 is needed"
+                                          : "64 or 128",
+                         mma.cta_group));
+  if (!legal_n(mma.kind, mma.cta_group, i.n)) d.refuse(fmt::format("N is {}: not a size of this kind", i.n));
+  if (i.b_mn_major && format_bits(i.b) == 8 && i.n % (16 * mma.cta_group) != 0)
+    d.refuse(fmt::format("N is {}: a multiple of {} for MN-major 8-bit B", i.n, 16 * mma.cta_group));
   if (mma.a_in_tmem && i.a_mn_major) d.refuse("A in tensor memory is always K-major (bit 15 must be 0)");
   if (mma.scale_input_d != 0) {
     if (mma.kind != MmaKind::F16 && mma.kind != MmaKind::TF32)

@@ -15,6 +15,7 @@ inline int format_bits(Format f) { return f == Format::TF32 ? 32 : f <= Format::
 
 struct Instruction {
   MmaKind kind = MmaKind::F16;
+  int cta_group = 1;
   int m = 0, n = 0, k = 0;
   Format a = Format::F16, b = Format::F16;
   bool f16_result = false;  // D is f16, otherwise f32 (s32 for i8)

@@ -59,8 +59,7 @@ void decode_a(Operands& o, Format format, bool negate, const uint8_t* raw);
 void decode_b(Operands& o, Format format, bool negate, const uint8_t* raw);
 
 // Where D lives: column j, row i is word d[j * pitch + lane(i)]; 16 consecutive rows are 16 consecutive
-// lanes. D may be split in two: columns from `split` on begin again at d with the lanes `split_lane` higher
-// (cta_group::2 with M = 128).
+// lanes.
 struct Accumulator {
   uint32_t* d = nullptr;              // word of lane 0 of the first column
   int pitch = 128;                    // words from column to column: the lanes of tensor memory
@@ -70,12 +69,9 @@ struct Accumulator {
   int scale_exponent = 0;  // D is taken times 2^-this
   bool f16 = false;
   bool short_sums = false;  // F = 13
-  int split = 1 << 30, split_lane = 0;
   int fraction_bits() const { return short_sums ? kShortFractionBits : kFractionBits; }
   uint32_t* words(int column, int group) const {
-    const int upper = column >= split;
-    return d + (upper ? column - split : column) * pitch + lane[static_cast<size_t>(group)] +
-           upper * split_lane;
+    return d + column * pitch + lane[static_cast<size_t>(group)];
   }
 };
 

@@ -13,6 +13,7 @@ namespace mxfa::emulator {
 namespace {
 
 constexpr uint32_t kGroup = 32;  // columns per allocation unit
+constexpr uint32_t kColumnGroups = TensorMemory::kColumns / kGroup;
 
 [[noreturn]] void refuse(const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) {
   throw Fault(code, "tcgen05." + text);
@@ -21,11 +22,6 @@ constexpr uint32_t kGroup = 32;  // columns per allocation unit
 TensorMemory& memory(const Warp& warp, const char* what) {
   if (!warp.cta->tensor_memory) refuse(fmt::format("{}: this device has no tensor memory", what));
   return *warp.cta->tensor_memory;
-}
-
-void require_pair_free(int cta_group, const char* what) {
-  if (cta_group != 1)
-    refuse(fmt::format("{}.cta_group::{} is not emulated", what, cta_group), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 void require_size(uint32_t columns, const char* what) {
@@ -160,35 +156,56 @@ void require_columns(const Cta& cta, int64_t first, int64_t count, const std::st
                               first, first + count, group * kGroup, (group + 1) * kGroup));
 }
 
-bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group) {
-  TensorMemory& tmem = memory(warp, "alloc");
-  require_pair_free(cta_group, "alloc");
-  require_size(columns, "alloc");
-  if (tmem.relinquished) refuse("alloc after relinquish_alloc_permit");
-  if (columns > tmem.last_size)
-    refuse(fmt::format(
-        "alloc of {} columns after one of {}: sizes must not grow within a CTA (PTX ISA 9.7.16.7)", columns,
-        tmem.last_size));
-  uint8_t* destination = shared_pointer(*warp.cta->cluster, shared_destination, 4u, true);
-  const uint32_t groups = columns / kGroup;
-  for (uint32_t first = 0; first + groups <= tmem.owner.size(); ++first) {  // first fit
+CtaGroup cta_group_of(Cta& cta, int group, const char* what) {
+  if (!cta.tensor_memory) refuse(fmt::format("{}: this device has no tensor memory", what));
+  if (group == 1) return {{&cta, nullptr}, 1, tensor_queue(cta.rank)};
+  Cluster& cluster = *cta.cluster;
+  const uint32_t even = cta.rank & ~1u;
+  if (even + 1 >= cluster.ctas.size())
+    refuse(fmt::format("{}.cta_group::2 by CTA rank {} of a cluster of {}: it has no other CTA to pair with",
+                       what, cta.rank, cluster.ctas.size()));
+  CtaGroup pair{{cluster.ctas[even].get(), cluster.ctas[even + 1].get()}, 2, pair_queue(cta.rank)};
+  for (const Cta* member : pair.ctas())
+    if (member->live_warps == 0)
+      refuse(fmt::format(
+          "{}.cta_group::2: CTA rank {} of the pair has exited: end the kernel with a cluster barrier", what,
+          member->rank));
+  return pair;
+}
+
+namespace {
+
+// The first columns that are free in every CTA of the group; false if there are none.
+bool find_free(const CtaGroup& group, uint32_t groups, uint32_t* first) {
+  const size_t limit = kColumnGroups;
+  for (*first = 0; *first + groups <= limit; ++*first) {
     bool free = true;
-    for (uint32_t g = 0; g < groups; ++g) free &= tmem.owner[first + g] == 0;
-    if (!free) continue;
-    for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = tmem.next_id;
-    ++tmem.next_id;
-    tmem.last_size = columns;
-    const uint32_t base = first * kGroup;
-    std::memcpy(destination, &base, 4);
-    return true;
+    for (const Cta* cta : group.ctas())
+      for (uint32_t g = 0; g < groups; ++g) free &= cta->tensor_memory->owner[*first + g] == 0;
+    if (free) return true;
   }
   return false;
 }
 
-bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group) {
-  TensorMemory& tmem = memory(warp, "dealloc");
-  require_pair_free(cta_group, "dealloc");
-  require_size(columns, "dealloc");
+void take(Cta& cta, uint32_t first, uint32_t groups, uint32_t shared_destination) {
+  TensorMemory& tmem = *cta.tensor_memory;
+  for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = tmem.next_id;
+  ++tmem.next_id;
+  tmem.last_size = groups * kGroup;
+  const uint32_t base = first * kGroup;
+  std::memcpy(shared_pointer(*cta.cluster, shared_destination, 4u, true), &base, 4);
+}
+
+void give(Cta& cta, uint32_t first, uint32_t groups) {
+  TensorMemory& tmem = *cta.tensor_memory;
+  for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = 0;
+  std::memset(&tmem.words[size_t{first} * kGroup * TensorMemory::kLanes], 0xff,
+              size_t{groups} * kGroup * TensorMemory::kLanes * 4);
+  ++cta.cluster->epoch;  // an alloc may be waiting
+}
+
+void require_allocation(const Cta& cta, uint32_t address, uint32_t columns) {
+  const TensorMemory& tmem = *cta.tensor_memory;
   const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
   bool exact =
       tmem_lane(address) == 0 && tmem_column(address) % kGroup == 0 && first + groups <= tmem.owner.size();
@@ -201,15 +218,91 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
   if (!exact)
     refuse(fmt::format("dealloc of {} columns at {:#010x}: no allocation has this base and size", columns,
                        address));
-  for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = 0;
-  std::memset(&tmem.words[size_t{first} * kGroup * TensorMemory::kLanes], 0xff,
-              size_t{columns} * TensorMemory::kLanes * 4);
-  ++warp.cta->cluster->epoch;  // an alloc may be waiting
+}
+
+// The other CTA of the pair has come meanwhile and done the work (and may even have exited since).
+bool done_by_other(Warp& warp) {
+  TensorMemory::PairStep& mine = warp.cta->tensor_memory->pair_step;
+  if (!mine.done || mine.warp != warp.index) return false;
+  mine = {};
+  ++warp.cta->cluster->epoch;
   return true;
 }
 
+// alloc and dealloc of a pair: one warp of each CTA executes it; the first waits for the second, which does
+// the work for both.  False while this CTA has to wait, or another warp of it is at such an instruction.
+// `work` is false when it cannot be done yet.
+template <class Work>
+bool rendezvous(Warp& warp, const CtaGroup& group, const TensorMemory::PairStep& step, Work work) {
+  TensorMemory::PairStep& mine = warp.cta->tensor_memory->pair_step;
+  TensorMemory::PairStep& other = group.cta[1 - (warp.cta->rank & 1)]->tensor_memory->pair_step;
+  if (mine.kind != TensorMemory::PairStep::Kind::None && mine.warp != step.warp) return false;
+  mine = step;
+  if (other.kind == TensorMemory::PairStep::Kind::None || other.done) return false;
+  if (other.kind != step.kind || other.columns != step.columns ||
+      (step.kind == TensorMemory::PairStep::Kind::Dealloc && other.address != step.address))
+    refuse(fmt::format(
+        "{}.cta_group::2 of {} columns meets {}.cta_group::2 of {} columns in the other CTA: both must "
+        "execute the same (PTX ISA 9.7.16.7.1)",
+        step.kind == TensorMemory::PairStep::Kind::Alloc ? "alloc" : "dealloc", step.columns,
+        other.kind == TensorMemory::PairStep::Kind::Alloc ? "alloc" : "dealloc", other.columns));
+  if (!work(other)) return false;
+  mine = {};
+  other.done = true;
+  ++warp.cta->cluster->epoch;
+  return true;
+}
+
+}  // namespace
+
+bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group) {
+  TensorMemory& tmem = memory(warp, "alloc");
+  if (done_by_other(warp)) return true;
+  const CtaGroup group = cta_group_of(*warp.cta, cta_group, "alloc");
+  require_size(columns, "alloc");
+  if (tmem.relinquished) refuse("alloc after relinquish_alloc_permit");
+  if (columns > tmem.last_size)
+    refuse(fmt::format(
+        "alloc of {} columns after one of {}: sizes must not grow within a CTA (PTX ISA 9.7.16.7)", columns,
+        tmem.last_size));
+  shared_pointer(*warp.cta->cluster, shared_destination, 4u, true);
+  const uint32_t groups = columns / kGroup;
+  uint32_t first = 0;
+  if (cta_group == 1) {
+    if (!find_free(group, groups, &first)) return false;
+    take(*warp.cta, first, groups, shared_destination);
+    return true;
+  }
+  const TensorMemory::PairStep step{TensorMemory::PairStep::Kind::Alloc, warp.index, columns, 0,
+                                    shared_destination};
+  return rendezvous(warp, group, step, [&](const TensorMemory::PairStep& other) {
+    if (!find_free(group, groups, &first)) return false;
+    for (Cta* cta : group.ctas())  // both get the same columns
+      take(*cta, first, groups, cta == warp.cta ? shared_destination : other.destination);
+    return true;
+  });
+}
+
+bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group) {
+  memory(warp, "dealloc");
+  if (done_by_other(warp)) return true;
+  const CtaGroup group = cta_group_of(*warp.cta, cta_group, "dealloc");
+  require_size(columns, "dealloc");
+  require_allocation(*warp.cta, address, columns);
+  const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
+  if (cta_group == 1) {
+    give(*warp.cta, first, groups);
+    return true;
+  }
+  const TensorMemory::PairStep step{TensorMemory::PairStep::Kind::Dealloc, warp.index, columns, address, 0};
+  return rendezvous(warp, group, step, [&](const TensorMemory::PairStep&) {
+    for (Cta* cta : group.ctas()) give(*cta, first, groups);
+    return true;
+  });
+}
+
 void tcgen05_relinquish(Warp& warp, int cta_group) {
-  require_pair_free(cta_group, "relinquish_alloc_permit");
+  cta_group_of(*warp.cta, cta_group, "relinquish_alloc_permit");
   memory(warp, "relinquish_alloc_permit").relinquished = true;
 }
 

@@ -16,6 +16,13 @@ struct TensorMemory {
       std::vector<uint32_t>(kColumns / 32, 0);  // allocation id per 32 columns, 0 = free
   uint32_t next_id = 1, last_size = 512;
   bool relinquished = false;
+  // An alloc or dealloc with cta_group::2 that a warp of this CTA is at, until the other CTA of the pair has
+  // come.
+  struct PairStep {
+    enum class Kind { None, Alloc, Dealloc } kind = Kind::None;
+    uint32_t warp = 0, columns = 0, address = 0, destination = 0;
+    bool done = false;
+  } pair_step;
   uint32_t& word(uint32_t lane, uint32_t column) { return words[column * kLanes + lane]; }
   uint32_t word(uint32_t lane, uint32_t column) const { return words[column * kLanes + lane]; }
 };

@@ -128,6 +128,7 @@ class Lowering {
   void refuse(const std::string& why);
   void use_pending_loads(Op& op);  // wait::ld reads every register an outstanding tcgen05.ld may still write
   void mark_pending_load(Op& op);
+  void require_cta_group(uint32_t group);  // of tcgen05: the same throughout a function
   // lower_wgmma.cpp: the registers of a wgmma belong to it until the wait_group that covers it.
   void mark_pending_wgmma(Op& op);
   void note_wgmma_order(Op& op, int64_t outstanding);  // wait_group N, or -1: commit_group
@@ -177,7 +178,7 @@ class Lowering {
   std::vector<WgmmaOrder> wgmma_order_;
   std::vector<uint32_t> load_waits_;  // micro-operations of wait::ld
   std::vector<uint32_t> join_fixups_;
-  uint32_t carry_ = ~0u;
+  uint32_t carry_ = ~0u, cta_group_ = 0;
   std::vector<std::pair<uint32_t, int32_t>> branch_fixups_, table_fixups_;  // op or list index -> block
 };
 

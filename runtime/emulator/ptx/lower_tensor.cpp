@@ -1,4 +1,4 @@
-// tcgen05: cta_group::1 is decoded for the engine; what is not modelled loads and is refused when executed.
+// tcgen05: operands for core/exec_tensor.cpp; what is not modelled loads and is refused when executed.
 #include <fmt/format.h>
 
 #include "core/handlers.hpp"
@@ -9,7 +9,12 @@
 namespace mxfa::emulator::ptx {
 namespace {
 
-bool pair(const Match& m) { return m.get("group") == "cta_group::2"; }
+// 1 or 2.  ptxas accepts one cta_group a function.
+uint32_t group(Lowering& l, const Match& m) {
+  const uint32_t n = m.get("group") == "cta_group::2" ? 2 : 1;
+  l.require_cta_group(n);
+  return n;
+}
 
 uint32_t repeat(const Match& m) {
   uint32_t n = 0;
@@ -28,26 +33,24 @@ uint32_t registers_of(TmemShape shape, uint32_t n) {
   return shape == TmemShape::S16x128b ? 2 * n : shape == TmemShape::S16x256b ? 4 * n : n;
 }
 
-const char* kPairs = "cta_group::2 (pairs of CTAs) is not modelled";
-
 }  // namespace
 
 void lower_tcgen05_alloc(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
   const bool generic = !m.has("space");
   auto op = l.emit(handlers::tcgen05_alloc());
-  op.src(1, l.operand(1), Type::U32);
+  op.aux(group(l, m)).src(1, l.operand(1), Type::U32);
   op.address(0, l.operand(0), generic ? Space::Generic : Space::Shared).flag(kGenericAddress, generic);
 }
 
 void lower_tcgen05_dealloc(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
-  l.emit(handlers::tcgen05_dealloc()).src(0, l.operand(0), Type::U32).src(1, l.operand(1), Type::U32);
+  l.emit(handlers::tcgen05_dealloc())
+      .aux(group(l, m))
+      .src(0, l.operand(0), Type::U32)
+      .src(1, l.operand(1), Type::U32);
 }
 
 void lower_tcgen05_relinquish(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
-  l.emit(handlers::tcgen05_relinquish());
+  l.emit(handlers::tcgen05_relinquish()).aux(group(l, m));
 }
 
 namespace {
@@ -110,7 +113,6 @@ void lower_tcgen05_fence(Lowering& l, const Match& m) {
 }
 
 void lower_tcgen05_cp(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
   if (m.has("to") || m.has("from")) return l.refuse("expansion of 4- and 6-bit elements is not modelled");
   const std::string_view shape = m.get("shape"), multicast = m.get("multicast");
   TmemCopyShape s = TmemCopyShape::S128x256b;
@@ -126,24 +128,24 @@ void lower_tcgen05_cp(Lowering& l, const Match& m) {
     s = TmemCopyShape::S32x128b, ok = multicast == "warpx4";
   if (!ok) l.fail(fmt::format("tcgen05.cp of shape .{} does not go with multicast '{}'", shape, multicast));
   auto op = l.emit(handlers::tcgen05_copy());
-  op.aux(static_cast<uint32_t>(s)).src(1, l.operand(1), Type::B64);
+  op.aux(static_cast<uint32_t>(s) | group(l, m) << 4).src(1, l.operand(1), Type::B64);
   tmem_address(l, op, 0, l.operand(0));
 }
 
 void lower_tcgen05_commit(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
   const bool generic = !m.has("space"), multicast = m.has("multicast");
   if (multicast != (l.operands() == 2)) l.fail("the CTA mask goes with .multicast::cluster");
   auto op = l.emit(handlers::tcgen05_commit());
+  op.aux(group(l, m));
   if (multicast) op.src(1, l.operand(1), Type::B16);
   op.address(0, l.operand(0), generic ? Space::Generic : Space::Shared).flag(kGenericAddress, generic);
 }
 
 // List: d, a, b, idesc, scale a, scale b, then the disable-output-lane mask; src0 the enable-input-d
-// predicate. aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 8-11 scale vector, 12-15 mask words;
-// mode: scale-input-d; imm: index of the address offsets (d, a, scale a, scale b) in Program::lists.
+// predicate. aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 6 cta_group::2, 8-11 scale vector,
+// 12-15 mask words; mode: scale-input-d; imm: index of the address offsets (d, a, scale a, scale b) in
+// Program::lists.
 void lower_tcgen05_mma(Lowering& l, const Match& m) {
-  if (pair(m)) return l.refuse(kPairs);
   if (m.has("ashift")) return l.refuse(".ashift is not modelled");
   static constexpr std::string_view kKinds[] = {"kind::f16",      "kind::tf32", "kind::f8f6f4",  "kind::i8",
                                                 "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"};
@@ -173,12 +175,15 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
   const Operand& enable = l.operand(next++);
   if (!scaled && l.operands() > next) scale_d = &l.operand(next++);
   if (l.operands() != next) l.fail("too many operands");
-  if (mask && mask->elements.size() != 4)
-    l.fail(*mask, "the disable-output-lane mask of cta_group::1 has 4 registers");
+  const uint32_t ctas = group(l, m);
+  if (mask && mask->elements.size() != 4 * ctas)
+    l.fail(*mask,
+           fmt::format("the disable-output-lane mask of cta_group::{} has {} registers", ctas, 4 * ctas));
   if (scale_d && kind > 1) l.fail(*scale_d, "scale-input-d exists for kind::f16 and kind::tf32");
 
   auto op = l.emit(handlers::tcgen05_mma());
-  op.aux(kind | (a_in_tmem ? 16u : 0u) | (scaled ? 32u : 0u) | vector << 8 | (mask ? 4u << 12 : 0u));
+  op.aux(kind | (a_in_tmem ? 16u : 0u) | (scaled ? 32u : 0u) | (ctas == 2 ? 64u : 0u) | vector << 8 |
+         (mask ? 4 * ctas << 12 : 0u));
   if (scale_d) {
     const int64_t n = l.integer(*scale_d, "scale-input-d");
     if (n < 0 || n > 15) l.fail(*scale_d, "scale-input-d is 0 to 15");
@@ -209,6 +214,14 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
   auto& lists = l.program().lists;
   op.imm(static_cast<int64_t>(lists.size()));
   lists.insert(lists.end(), offsets.begin(), offsets.end());
+}
+
+void Lowering::require_cta_group(uint32_t group) {
+  if (cta_group_ != 0 && cta_group_ != group)
+    fail(fmt::format(
+        "tcgen05 with cta_group::{} in a function that has used cta_group::{}: a function uses one of them",
+        group, cta_group_));
+  cta_group_ = group;
 }
 
 }  // namespace mxfa::emulator::ptx

@@ -1,0 +1,204 @@
+// tcgen05.mma (PTX ISA 9.7.16.10): checks at issue, and one instruction's work in the one or two CTAs of its
+// group. With cta_group::2 the descriptors and addresses of the issuing thread hold in both CTAs, each for
+// its own memories: CTA c of the pair has rows c * M/2 on of A and D, and columns c * N/2 on of B; every CTA
+// multiplies its rows with all columns.
+#include <cuda.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engines/bulk.hpp"
+#include "engines/engines.hpp"
+#include "engines/operand_tile.hpp"
+#include "engines/tmem.hpp"
+
+namespace mxfa::emulator {
+namespace {
+
+constexpr uint32_t kLaneCount = TensorMemory::kLanes;
+constexpr uint32_t kScaleAddressMask =
+    0x3fffffff;  // CUTLASS keeps a byte number in bits [30:32) of scale addresses; hardware ignores it
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, "tcgen05." + text);
+}
+
+struct Issued {
+  Instruction instruction;
+  TensorMma mma;
+  MatrixDescriptor a, b;
+};
+
+// How one CTA's share of a tile lies in its tensor memory.
+uint32_t rows_of(const Instruction& i) { return static_cast<uint32_t>(i.m / i.cta_group); }
+// cta_group::2 with M = 128 has 64 rows a CTA, in both halves of the lanes: lanes 0-63 compute the first N /
+// 2 columns, lanes 64-127 the others (PTX ISA 9.7.16.10.5, layout B).
+bool two_halves(const Instruction& i) { return i.cta_group == 2 && i.m == 128; }
+
+// Lane of row i relative to the tile: rows are spread over the four quarters for M = 64 (PTX ISA 9.7.16.10.5,
+// layout F).
+uint32_t row_lane(const Instruction& i, uint32_t base_lane, uint32_t row) {
+  return i.m == 64 ? base_lane + 32 * (row / 16) + row % 16 : row;
+}
+
+void fetch_a_from_tmem(const TensorMemory& tmem, const Issued& op, uint32_t half, uint8_t* out) {
+  const Instruction& i = op.instruction;
+  const uint32_t bytes = static_cast<uint32_t>(format_bits(i.a)) / 8, per_word = 4 / bytes;
+  const uint32_t column = tmem_column(op.mma.a_tmem), base = tmem_lane(op.mma.a_tmem);
+  for (uint32_t c = 0; c < 8; ++c)
+    for (uint32_t row = 0; row < rows_of(i); ++row) {
+      // Each half of the data path reads its own copy of the rows.
+      const uint32_t word = tmem.word(row_lane(i, base, row) + 64 * half, column + c);
+      for (uint32_t e = 0; e < per_word; ++e)  // little-endian inside a word
+        std::memcpy(out + ((c * per_word + e) * Operands::kM + row) * bytes,
+                    reinterpret_cast<const uint8_t*>(&word) + e * bytes, bytes);
+    }
+}
+
+// Scale of tile row r: byte `byte` of lane r % 32, column r / 32, held alike by the quarters [first, first +
+// count) (section "scale factor layout" of PTX ISA 9.7.16.10.7): hardware quarters read their own copy, so
+// copies that differ are an error of the kernel.
+template <class Nan>
+void scales(const TensorMemory& tmem, uint32_t address, uint32_t rows, int byte, uint32_t first,
+            uint32_t count, const char* operand, int32_t* exponent, Nan set_nan) {
+  const uint32_t column = tmem_column(address & kScaleAddressMask);
+  for (uint32_t r = 0; r < rows; ++r) {
+    const uint32_t lane = 32 * first + r % 32;
+    const uint32_t* words = &tmem.words[(column + r / 32) * kLaneCount + lane];
+    const uint32_t scale = words[0] >> (8 * byte) & 255;
+    for (uint32_t quarter = 1; quarter < count; ++quarter)
+      if ((words[32 * quarter] >> (8 * byte) & 255) != scale)
+        refuse(
+            fmt::format("mma: the scale of row {} of {} differs between lanes {} and {} of column {} "
+                        "({:#04x}, {:#04x}): every quarter "
+                        "needs a copy, as tcgen05.cp with .warpx4 or .warpx2 makes",
+                        r, operand, lane, lane + 32 * quarter, column + r / 32, scale,
+                        words[32 * quarter] >> (8 * byte) & 255));
+    exponent[r] = static_cast<int32_t>(scale) - 127;  // UE8M0
+    if (scale == 255) {
+      exponent[r] = 0;
+      set_nan(r);
+    }
+  }
+}
+
+// Columns of B [first, first + count) of the whole tile: every CTA of a pair holds half of them.
+void fetch_b(Cluster& cluster, const CtaGroup& group, const Issued& op, uint32_t first, uint32_t count,
+             uint8_t* raw) {
+  const Instruction& i = op.instruction;
+  const uint32_t share = static_cast<uint32_t>(i.n / i.cta_group);
+  for (const Cta* cta : group.ctas()) {
+    if (first < share && count > 0) {
+      const uint32_t here = std::min(count, share - first);
+      fetch_rows(cluster, cta->rank, op.b, format_bits(i.b), i.b_mn_major, first, here, raw);
+      raw += here * 32;
+      first += here;
+      count -= here;
+    }
+    first -= std::min(first, share);
+  }
+}
+
+// The rows of one CTA.
+void perform(Cta& cta, const CtaGroup& cta_group, const Issued& op) {
+  Cluster& cluster = *cta.cluster;
+  TensorMemory& tmem = *cta.tensor_memory;
+  const Instruction& i = op.instruction;
+  TileWorkspace& w = tile_workspace();
+  Operands& o = w.operands;
+  const uint32_t rows = rows_of(i), halves = two_halves(i) ? 2 : 1,
+                 columns = static_cast<uint32_t>(i.n) / halves;
+  o.m = static_cast<int>(rows), o.n = static_cast<int>(columns), o.k = i.k;
+  const uint32_t odd = cta.rank & static_cast<uint32_t>(i.cta_group - 1);
+  for (uint32_t half = 0; half < halves; ++half) {
+    if (op.mma.a_in_tmem) {
+      fetch_a_from_tmem(tmem, op, half, w.turned);
+    } else if (half == 0) {
+      fetch_rows(cluster, cta.rank, op.a, format_bits(i.a), i.a_mn_major, 0, rows, w.raw);
+      turn_a(format_bits(i.a), w.raw, rows, 0, w.turned);
+    }
+    decode_a(o, i.a, i.negate_a, w.turned);
+    fetch_b(cluster, cta_group, op, half * columns, columns, w.raw);
+    decode_b(o, i.b, i.negate_b, w.raw);
+    if (i.block_scaled) {
+      const uint32_t first = 2 * half, quarters = halves == 2 ? 2 : 4;
+      scales(tmem, op.mma.scale_a, rows, i.scale_a_byte, first, quarters, "A", o.a_scale,
+             [&](uint32_t r) { o.a_nan[r / 16] = static_cast<uint16_t>(o.a_nan[r / 16] | 1 << r % 16); });
+      scales(tmem, op.mma.scale_b, columns, i.scale_b_byte, first, quarters, "B", o.b_scale,
+             [&](uint32_t r) { o.b_nan[r] = 1; });
+    }
+    Accumulator d;
+    d.d = &tmem.words[tmem_column(op.mma.d) * kLaneCount];
+    d.accumulate = op.mma.accumulate;
+    d.scale_exponent = op.mma.scale_input_d;
+    d.f16 = i.f16_result;
+    for (uint32_t group = 0; group < rows / 16; ++group) {
+      const uint32_t lane = row_lane(i, tmem_lane(op.mma.d), group * 16) + 64 * half;
+      d.lane[group] = static_cast<uint8_t>(lane);
+      d.enabled[group] = 0xffff;
+      if (op.mma.disable_lanes)
+        d.enabled[group] =
+            static_cast<uint16_t>(~((*op.mma.disable_lanes)[4 * odd + lane / 32] >> (lane % 32)));
+    }
+    if (i.kind == MmaKind::I8)
+      integer_sums(o, d, i.saturate);
+    else
+      fused_sums(o, d, numerics_from_environment());
+  }
+}
+
+// Checked at issue, so that the report names the issuing instruction.
+void check_tmem(const Cta& cta, const Issued& op) {
+  const Instruction& i = op.instruction;
+  const uint32_t lane = tmem_lane(op.mma.d), halves = two_halves(i) ? 2 : 1;
+  const int64_t columns = i.n / static_cast<int>(halves);
+  const bool lane_fits = lane == 0 || (i.m == 64 && lane == 16);
+  if (!lane_fits)
+    refuse(fmt::format("mma: D at {:#010x}: its lane must be {} for M = {}", op.mma.d,
+                       i.m == 64 ? "0 or 16" : "0", i.m));
+  require_columns(cta, tmem_column(op.mma.d), columns, "tcgen05.mma, D");
+  if (op.mma.a_in_tmem) {
+    if (tmem_lane(op.mma.a_tmem) != lane)
+      refuse(fmt::format("mma: A at {:#010x}: its lane must be that of D ({})", op.mma.a_tmem, lane));
+    require_columns(cta, tmem_column(op.mma.a_tmem), 8, "tcgen05.mma, A");
+  }
+  if (i.block_scaled) {
+    const uint32_t a = op.mma.scale_a & kScaleAddressMask, b = op.mma.scale_b & kScaleAddressMask;
+    if (tmem_lane(a) != 0 || tmem_lane(b) != 0)
+      refuse(fmt::format("mma: scales at {:#010x} and {:#010x}: their lane must be 0", a, b));
+    require_columns(cta, tmem_column(a), rows_of(i) / 32, "tcgen05.mma, scales of A");
+    require_columns(cta, tmem_column(b), (columns + 31) / 32, "tcgen05.mma, scales of B");
+  }
+}
+
+}  // namespace
+
+void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
+  const CtaGroup group = cta_group_of(*warp.cta, mma.cta_group, "mma");
+  Issued op;
+  op.mma = mma;
+  op.instruction = decode_instruction(mma);
+  const Instruction& i = op.instruction;
+  if (!mma.a_in_tmem) op.a = decode_matrix(mma.a_descriptor, "A");
+  op.b = decode_matrix(mma.b_descriptor, "B");
+  if (i.kind == MmaKind::TF32 && ((i.a_mn_major && op.a.swizzle != Swizzle::B128Atom32) ||
+                                  (i.b_mn_major && op.b.swizzle != Swizzle::B128Atom32)))
+    refuse("mma.kind::tf32: MN-major operands need the 128-byte swizzle with 32-byte atoms (mode 1)");
+  for (const Cta* cta : group.ctas()) check_tmem(*cta, op);
+  Cluster& cluster = *warp.cta->cluster;
+  Counters& counters = cluster.grid->counters;
+  ++counters.mma_instructions;
+  counters.mma_macs += static_cast<uint64_t>(i.m) * static_cast<uint64_t>(i.n) * static_cast<uint64_t>(i.k);
+  // The columns may have been given back between issue and execution.
+  const auto run = [group, op] {
+    for (const Cta* cta : group.ctas()) check_tmem(*cta, op);
+    for (Cta* cta : group.ctas()) perform(*cta, group, op);
+  };
+  if (cluster.events.immediate() && cluster.events.size(group.queue) == 0) return run();
+  cluster.events.submit(
+      group.queue,
+      fmt::format("tcgen05.mma {}x{}x{} into {:#010x} by {}", i.m, i.n, i.k, mma.d, issuer(warp, lane)), run);
+}
+
+}  // namespace mxfa::emulator
