@@ -225,6 +225,12 @@ Counters run_grid(const Launch& launch, const DeviceModel& device, Arena& arena)
   const Kernel* kernel = find_lowered_kernel(*launch.module, *launch.kernel);
   if (!kernel) throw Fault(result::kInvalidValue, "the kernel does not belong to the module");
   check_launch(launch, *kernel, device);
+  // The caller may compute with other rounding or flush modes; the interpreter starts from the standard ones.
+  struct HostMode {
+    unsigned saved = _mm_getcsr();
+    HostMode() { _mm_setcsr(kModeDefault); }
+    ~HostMode() { _mm_setcsr(saved); }
+  } host_mode;
   return GridRun(launch, *kernel, device, arena).run();
 }
 

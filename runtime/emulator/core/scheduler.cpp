@@ -59,6 +59,11 @@ Step Scheduler::interpret(bool stop_at_sync) {
   const MicroOp* code = x_.program->code.data();
   uint64_t instructions = 0, lanes = 0;
   Step step = Step::Continue;
+  // Engines and everything else outside the handlers expect the standard rounding mode.
+  struct StandardMode {
+    Exec& x;
+    ~StandardMode() { x.set_mode(kModeDefault); }
+  } standard{x_};
   const auto count = [&] {
     grid_.counters.warp_instructions += instructions;
     grid_.counters.lane_instructions += lanes;
@@ -97,7 +102,6 @@ Step Scheduler::interpret(bool stop_at_sync) {
 
 // Adds the place to a fault.
 void Scheduler::fault(const Fault& f) {
-  x_.set_mode(kModeDefault);
   throw Fault(f.code, fmt::format("{}\n{}", f.what(), describe_place(grid_, *x_.warp, x_.at, x_.mask)));
 }
 
@@ -225,7 +229,6 @@ bool Scheduler::run(uint32_t patience) {
     }
     if (!ran) {
       if (!unstick()) {
-        x_.set_mode(kModeDefault);
         throw Fault(result::kLaunchTimeout,
                     deadlock_report(grid_, cluster_,
                                     "deadlock: no lane can run and no asynchronous work is pending"));
@@ -240,14 +243,12 @@ bool Scheduler::run(uint32_t patience) {
     else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0)
       unstick();
     if (idle_rounds_ >= patience * scale) {
-      x_.set_mode(kModeDefault);
       return false;
     }
   }
   // Writes of bulk copies may still be on their way: the grid ends when they have landed.
   while (cluster_.events.fire_one(random ? grid_.random() : 0)) {
   }
-  x_.set_mode(kModeDefault);
   return true;
 }
 
