@@ -1,12 +1,13 @@
 # The front door.  Each target installs what is missing (tools/setup.sh), builds and does one thing.
 #   make run [DEVICE=name]     the quickstart shape file, BF16 and MXFP8, on the best device present
 #   make test                  build everything, run every test that needs no GPU
-#   make bench                 speed of the CPU driver
+#   make bench [SUITE=folder]  speed of the CPU driver and, where there is a supported GPU, of the suite on it
 #   make test-gpu              the tests that need a GPU
 #   make check                 style rules; ptxas report of every kernel: no spills
 #   make format | clean
 BUILD ?= build
 DEVICE ?= auto
+SUITE ?= configs/shapes/h200
 CMAKE_FLAGS ?=
 
 .PHONY: build run test bench test-gpu check format clean help setup
@@ -29,8 +30,12 @@ test: build
 	@ctest --test-dir $(BUILD) -L cpu --output-on-failure -j $$(nproc)
 
 bench: $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --target mxfa_bench_driver mxfa_emulator
+	@cmake --build $(BUILD) --target mxfa_bench_driver mxfa mxfa_emulator
 	@$(BUILD)/bin/mxfa_bench_driver
+	@if $(BUILD)/bin/mxfa info --device gpu >/dev/null 2>&1; then \
+	  $(BUILD)/bin/mxfa bench $(SUITE) --device gpu; \
+	else \
+	  echo 'no supported GPU here, so kernels are not timed (mxfa info --device gpu says why)'; fi
 
 test-gpu: build
 	@ctest --test-dir $(BUILD) -L gpu --output-on-failure --no-tests=error

@@ -92,15 +92,16 @@ void message(const std::string& text) {
   std::fputs(line.c_str(), stderr);
 }
 
-JsonReport::JsonReport(const std::string& target) : target_(target) {
+JsonReport::JsonReport(const std::string& target, std::string option)
+    : target_(target), option_(std::move(option)) {
   if (!wanted() || on_stdout()) return;
   const std::filesystem::path path(target);
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   if (std::filesystem::is_directory(path)) {
-    throw InputError(fmt::format("--json {}: cannot write this path: it is a directory", target));
+    throw InputError(fmt::format("{} {}: cannot write this path: it is a directory", option_, target));
   }
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw InputError(fmt::format("--json {}: cannot write this path: {}: {}", target, folder.string(),
+    throw InputError(fmt::format("{} {}: cannot write this path: {}: {}", option_, target, folder.string(),
                                  std::strerror(errno)));
   }
 }
@@ -120,7 +121,7 @@ void JsonReport::write(const nlohmann::ordered_json& report) const {
   if (good) return;
   const std::string why = std::strerror(errno);
   std::remove(temporary.c_str());
-  throw InputError(fmt::format("--json {}: cannot write this path: {}", target_, why));
+  throw InputError(fmt::format("{} {}: cannot write this path: {}", option_, target_, why));
 }
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {

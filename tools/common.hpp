@@ -28,6 +28,7 @@ struct CommonFlags {
 void add_run(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_explain(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_compile(CLI::App& app, CommonFlags& flags, int& exit_code);
+void add_bench(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_info(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code);
 
@@ -45,17 +46,17 @@ void check_environment(CommonFlags& flags);
 // One line on stderr: "mxfa: text".  Control characters in it are shown as '?'.
 void message(const std::string& text);
 
-// Where --json goes.  The constructor refuses a place that cannot be written, before any work is done;
-// write() replaces a file in one step.
+// Where --json, or another option, sends a report.  The constructor refuses a place that cannot be written,
+// before any work is done; write() replaces a file in one step.
 class JsonReport {
  public:
-  explicit JsonReport(const std::string& target);
+  explicit JsonReport(const std::string& target, std::string option = "--json");
   bool wanted() const { return !target_.empty(); }
   bool on_stdout() const { return target_ == "-"; }
   void write(const nlohmann::ordered_json& report) const;
 
  private:
-  std::string target_;
+  std::string target_, option_;
 };
 
 // A table on stdout: columns as wide as their widest cell, the first left-aligned.

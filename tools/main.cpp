@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   add_run(app, flags, exit_code);
   add_explain(app, flags, exit_code);
   add_compile(app, flags, exit_code);
+  add_bench(app, flags, exit_code);
   add_info(app, flags, exit_code);
   add_cache(app, flags, exit_code);
   try {

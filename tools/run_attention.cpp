@@ -7,6 +7,7 @@
 #include "reference/attention.hpp"
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
+#include "reference_problem.hpp"
 #include "run.hpp"
 #include "verdict.hpp"
 
@@ -16,22 +17,6 @@ namespace {
 
 using reference::Operand;
 using reference::Orientation;
-
-reference::AttentionProblem problem_of(const Shape& shape) {
-  reference::AttentionProblem problem;
-  problem.batch = static_cast<int>(shape.seqlens_k.size());
-  problem.heads_q = shape.heads_q;
-  problem.heads_kv = shape.heads_kv;
-  problem.head_dim = shape.head_dim;
-  problem.offsets_q = offsets_of(shape.seqlens_q);
-  problem.offsets_k = offsets_of(shape.seqlens_k);
-  problem.broadcast_q = shape.broadcast_q;
-  problem.causal = shape.causal;
-  problem.window_left = shape.window[0];
-  problem.window_right = shape.window[1];
-  problem.scale = shape.scale.value_or(1.0 / std::sqrt(shape.head_dim));
-  return problem;
-}
 
 // Multiply-adds of both products over all heads, of the keys that a query sees.
 double multiply_adds(const reference::AttentionProblem& problem) {
@@ -137,7 +122,7 @@ void judge(const Shape& shape, const reference::AttentionProblem& problem,
 }  // namespace
 
 RunRow run_attention(const Session& session, const Shape& shape, const RunOptions& options) {
-  const reference::AttentionProblem problem = problem_of(shape);
+  const reference::AttentionProblem problem = attention_problem(shape);
   RunRow row;
   row.shape = shape.source;
   row.op = name_of(shape.op);
@@ -184,9 +169,7 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
     row.checked = true;
     row.note = "no queries, nothing launched";
   } else if (check) {
-    const reference::AttentionOptions numerics =
-        session.driver().arch == "sm_90a" ? reference::hopper_kernel_numerics()
-                                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8);
+    const reference::AttentionOptions numerics = attention_numerics(session.driver().arch, shape);
     judge(shape, problem, numerics, operands, o.download<uint16_t>(), lse.download<float>(), row);
   } else {
     row.note = fmt::format(

@@ -2,6 +2,7 @@
 // quantiser.
 #include <fmt/format.h>
 
+#include "byte_difference.hpp"
 #include "host/shape_file.hpp"
 #include "reference/random.hpp"
 #include "run.hpp"
@@ -19,17 +20,8 @@ reference::ScalingMode reference_mode(ScalingMode mode) {
 
 void compare_bytes(const std::vector<uint8_t>& got, const std::vector<uint8_t>& want, const std::string& name,
                    const char* what, RunRow& row) {
-  size_t wrong = 0, first = 0;
-  for (size_t i = want.size(); i-- > 0;) {
-    if (got[i] == want[i]) continue;
-    ++wrong;
-    first = i;
-  }
-  if (wrong == 0) return;
-  row.fail(
-      fmt::format("{} of {}: {} of {} bytes differ from the reference quantiser; first at byte {}: got "
-                  "0x{:02x}, want 0x{:02x}",
-                  what, name, wrong, want.size(), first, got[first], want[first]));
+  const std::string sentence = byte_difference(got, want, fmt::format("{} of {}", what, name));
+  if (!sentence.empty()) row.fail(sentence);
 }
 
 }  // namespace

@@ -52,10 +52,11 @@ void DeviceBuffer::upload_bytes(const void* from, uint64_t bytes) {
     driver.check(driver.cuMemcpyHtoD_v2(address_, from, bytes), "copying " + name_ + " to the device");
 }
 
-void DeviceBuffer::download_bytes(void* to, uint64_t bytes) const {
+void DeviceBuffer::download_bytes(void* to, uint64_t bytes, uint64_t offset) const {
   const Driver& driver = session_.driver();
   if (bytes)
-    driver.check(driver.cuMemcpyDtoH_v2(to, address_, bytes), "copying " + name_ + " from the device");
+    driver.check(driver.cuMemcpyDtoH_v2(to, address_ + offset, bytes),
+                 "copying " + name_ + " from the device");
 }
 
 std::string DeviceBuffer::damage() const {

@@ -58,8 +58,13 @@ class DeviceBuffer {
   }
   template <class T>
   std::vector<T> download() const {
-    std::vector<T> values(bytes_ / sizeof(T));
-    download_bytes(values.data(), values.size() * sizeof(T));
+    return download<T>(0, bytes_ / sizeof(T));
+  }
+  // `count` values from the first-th.
+  template <class T>
+  std::vector<T> download(uint64_t first, uint64_t count) const {
+    std::vector<T> values(count);
+    download_bytes(values.data(), count * sizeof(T), first * sizeof(T));
     return values;
   }
   // "" or a sentence: which guard byte was written.
@@ -67,7 +72,7 @@ class DeviceBuffer {
 
  private:
   void upload_bytes(const void* from, uint64_t bytes);
-  void download_bytes(void* to, uint64_t bytes) const;
+  void download_bytes(void* to, uint64_t bytes, uint64_t offset) const;
 
   const Session& session_;
   std::string name_;

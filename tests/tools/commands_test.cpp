@@ -28,7 +28,8 @@ TEST_CASE("wrong usage exits with 2 and says what is right") {
   const Workplace workplace;
   const auto [line, message] = GENERATE(table<std::string, std::string>({
       {"", "subcommand is required"},
-      {"bench x", "unknown command \"bench\"; the commands are run, explain, compile, info, cache"},
+      {"measure x",
+       "unknown command \"measure\"; the commands are run, explain, compile, bench, info, cache"},
       {"explian x", "did you mean \"explain\"?"},
       {"run", "SHAPE is required"},
       {"run x.json --bogus", "--bogus"},

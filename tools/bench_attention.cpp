@@ -1,0 +1,126 @@
+// A timed attention: inputs, launches, and the check of what the last launch left.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "bench.hpp"
+#include "bench_check.hpp"
+#include "host/error.hpp"
+#include "reference_problem.hpp"
+#include "run.hpp"
+#include "verdict.hpp"
+
+namespace mxfa::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Operand {
+  DeviceBuffer buffer;
+  uint64_t row_elements;
+
+  mxfa_tensor tensor() const {
+    return {buffer.data(),
+            static_cast<int64_t>(row_elements),
+            static_cast<int64_t>(buffer.bytes() / (row_elements * 2)),
+            {}};
+  }
+  FetchRows fetch() const {
+    return [this](int64_t first_row, int64_t rows) {
+      return buffer.download<uint16_t>(static_cast<uint64_t>(first_row) * row_elements,
+                                       static_cast<uint64_t>(rows) * row_elements);
+    };
+  }
+};
+
+void refuse_untimed_options(const Shape& shape) {
+  if (shape.dtype != Dtype::bf16)
+    invalid("dtype: got {}, bench times attention in bf16; 'mxfa run' runs mxfp8", name_of(shape.dtype));
+  if (shape.data.distribution != DataDistribution::normal)
+    invalid(
+        "data.distribution: got {}, bench has normal only: times depend on how many bits of the data flip",
+        name_of(shape.data.distribution));
+}
+
+}  // namespace
+
+double attention_flop(const Shape& shape) {
+  double pairs = 0;
+  const bool windowed = shape.window[0] >= 0 || shape.window[1] >= 0;
+  if (windowed) {
+    const reference::AttentionProblem problem = attention_problem(shape);
+    for (int b = 0; b < problem.batch; ++b)
+      for (int64_t row = 0; row < problem.len_q(b); ++row)
+        pairs += static_cast<double>(visible_keys(problem, b, row).count());
+  } else {
+    for (size_t b = 0; b < shape.seqlens_k.size(); ++b)
+      pairs += static_cast<double>(shape.seqlens_q[shape.broadcast_q ? 0 : b]) * shape.seqlens_k[b];
+    if (shape.causal) pairs /= 2;
+  }
+  return 4.0 * shape.head_dim * shape.heads_q * pairs;
+}
+
+void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
+  refuse_untimed_options(shape);
+  const Session& session = machine.session();
+  const Stream& stream = machine.stream();
+  const reference::AttentionProblem problem = attention_problem(shape);
+  const Plan plan = plan_attention(session.context(), shape);
+  row.plan = ordered_json::parse(plan.describe());
+  row.work = attention_flop(shape);
+  const uint64_t rows_o = static_cast<uint64_t>(problem.rows_o());
+  if (rows_o == 0) {
+    row.note = "no queries, nothing launched";
+    return;
+  }
+
+  int index = 0;
+  const auto make = [&](const char* name, int64_t rows, int heads) {
+    const uint64_t row_elements = static_cast<uint64_t>(heads) * shape.head_dim;
+    return Operand{DeviceBuffer(session, name, (static_cast<uint64_t>(rows) + kTailRows) * row_elements * 2),
+                   row_elements};
+  };
+  const Operand q = make("Q", problem.rows_q(), shape.heads_q),
+                k = make("K", problem.rows_k(), shape.heads_kv),
+                v = make("V", problem.rows_k(), shape.heads_kv);
+  for (const auto& [operand, rows] :
+       {std::pair{&q, problem.rows_q()}, {&k, problem.rows_k()}, {&v, problem.rows_k()}})
+    machine.block(shape).fill(operand->buffer, static_cast<uint64_t>(rows) * operand->row_elements, index++);
+  const uint64_t row_elements = static_cast<uint64_t>(shape.heads_q) * shape.head_dim;
+  DeviceBuffer o(session, "O", rows_o * row_elements * 2), lse(session, "LSE", rows_o * shape.heads_q * 4);
+  DeviceBuffer workspace(session, "the workspace", plan.workspace());
+  mxfa_attention_forward_args args{};
+  args.size = sizeof args;
+  args.q = q.tensor(), args.k = k.tensor(), args.v = v.tensor();
+  args.o = {o.data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows_o), {}};
+  args.lse = static_cast<float*>(lse.data());
+  args.workspace = workspace.data();
+  session.synchronize();
+  plan.prepare(args.workspace, stream.get());
+  plan(args, stream.get());
+  stream.synchronize();
+  const std::vector<uint16_t> first = o.download<uint16_t>();
+  machine.time([&] { plan(args, stream.get()); }, row);
+  stream.synchronize();
+
+  // What the last of all launches left is checked; that the first left the same shows a race between them.
+  const std::vector<uint16_t> last = o.download<uint16_t>();
+  const std::vector<float> last_lse = lse.download<float>();
+  if (first != last) row.failures.push_back("O: the last launch left other bits than the first");
+  const std::initializer_list<const DeviceBuffer*> buffers = {&q.buffer, &k.buffer, &v.buffer,
+                                                              &o,        &lse,      &workspace};
+  for (const DeviceBuffer* buffer : buffers)
+    if (const std::string damage = buffer->damage(); !damage.empty()) row.failures.push_back(damage);
+  const CheckResult checked = check_attention(problem, attention_numerics(session.driver().arch, shape),
+                                              {q.fetch(), k.fetch(), v.fetch(), last, last_lse},
+                                              sample_rows(problem, shape.data.seed, kCheckBudget),
+                                              limits_of(shape).quantized_sqnr_db);
+  row.failures.insert(row.failures.end(), checked.failures.begin(), checked.failures.end());
+  row.check = {{"samples", checked.samples},
+               {"rows", checked.rows},
+               {"of_rows", rows_o * shape.heads_q},
+               {"sqnr_db", std::isfinite(checked.sqnr_db) ? ordered_json(checked.sqnr_db) : ordered_json()}};
+}
+
+}  // namespace mxfa::tools

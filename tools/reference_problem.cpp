@@ -1,0 +1,28 @@
+#include "reference_problem.hpp"
+
+#include <cmath>
+
+namespace mxfa::tools {
+
+reference::AttentionProblem attention_problem(const Shape& shape) {
+  reference::AttentionProblem problem;
+  problem.batch = static_cast<int>(shape.seqlens_k.size());
+  problem.heads_q = shape.heads_q;
+  problem.heads_kv = shape.heads_kv;
+  problem.head_dim = shape.head_dim;
+  problem.offsets_q = offsets_of(shape.seqlens_q);
+  problem.offsets_k = offsets_of(shape.seqlens_k);
+  problem.broadcast_q = shape.broadcast_q;
+  problem.causal = shape.causal;
+  problem.window_left = shape.window[0];
+  problem.window_right = shape.window[1];
+  problem.scale = shape.scale.value_or(1.0 / std::sqrt(shape.head_dim));
+  return problem;
+}
+
+reference::AttentionOptions attention_numerics(const std::string& arch, const Shape& shape) {
+  return arch == "sm_90a" ? reference::hopper_kernel_numerics()
+                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8);
+}
+
+}  // namespace mxfa::tools
