@@ -227,19 +227,15 @@ Step reduce_async(Exec& x, const MicroOp& op) {
   x.leave();
   const auto f = reinterpret_cast<Combine>(x.program->combines[op.aux]);
   for (uint32_t m = x.mask; m; m &= m - 1) {
-    const auto lane = static_cast<uint32_t>(std::countr_zero(m));
-    const auto to = static_cast<uint32_t>(lane_address(x, op, static_cast<int>(lane)));
-    const uint32_t barrier = x.src(op.src[1]).lane[lane] + op.mode;
-    if (shared_rank(to) != shared_rank(barrier))
-      throw Fault(
-          result::kInvalidValue,
-          fmt::format("red.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
-    uint8_t* p = pointer(x, Space::Shared, lane, to, kBytes, true);
-    uint64_t old = 0;
-    std::memcpy(&old, p, kBytes);
-    const uint64_t next = f(old, row_value(x.src(x.lists[op.list]), static_cast<int>(lane), kBytes), false);
-    std::memcpy(p, &next, kBytes);
-    mbarrier_complete_tx(*x.cluster, barrier, kBytes, "red.async");
+    const int lane = std::countr_zero(m);
+    const uint64_t value = row_value(x.src(x.lists[op.list]), lane, kBytes);
+    shared_async(*x.warp, lane, "red.async", static_cast<uint32_t>(lane_address(x, op, lane)), kBytes,
+                 x.src(op.src[1]).lane[lane] + op.mode, false, [f, value](uint8_t* target) {
+                   uint64_t old = 0;
+                   std::memcpy(&old, target, kBytes);
+                   const uint64_t next = f(old, value, false);
+                   std::memcpy(target, &next, kBytes);
+                 });
   }
   return Step::Sync;
 }

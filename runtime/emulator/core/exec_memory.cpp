@@ -2,6 +2,8 @@
 // st.async, st.bulk).
 #include <fmt/format.h>
 
+#include <array>
+
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
 #include "core/memory_access.hpp"
@@ -191,20 +193,17 @@ Step store_async(Exec& x, const MicroOp& op) {
   x.leave();
   for (uint32_t m = x.mask; m; m &= m - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
-    const auto to = static_cast<uint32_t>(lane_address(x, op, static_cast<int>(lane)));
-    const uint32_t barrier = x.src(op.src[1]).lane[lane] + op.mode;
-    const uint32_t bytes = op.aux * op.count;
-    if (shared_rank(to) != shared_rank(barrier))
-      throw Fault(
-          result::kInvalidValue,
-          fmt::format("st.async: data ({:#x}) and mbarrier ({:#x}) lie in different CTAs", to, barrier));
-    uint8_t* d = pointer(x, Space::Shared, lane, to, bytes, true);
+    std::array<uint8_t, 16> value{};
     for (uint32_t k = 0; k < op.count; ++k) {
       const auto* s = reinterpret_cast<const uint8_t*>(&x.src(x.lists[op.list + k])) +
                       lane * std::max<uint32_t>(4, op.aux);
-      std::memcpy(d + k * op.aux, s, op.aux);
+      std::memcpy(value.data() + k * op.aux, s, op.aux);
     }
-    mbarrier_complete_tx(*x.cluster, barrier, bytes, "st.async");
+    const uint32_t bytes = op.aux * op.count;
+    shared_async(*x.warp, static_cast<int>(lane), "st.async",
+                 static_cast<uint32_t>(lane_address(x, op, static_cast<int>(lane))), bytes,
+                 x.src(op.src[1]).lane[lane] + op.mode, true,
+                 [value, bytes](uint8_t* target) { std::memcpy(target, value.data(), bytes); });
   }
   return Step::Sync;
 }

@@ -88,9 +88,9 @@ class GridRun {
   void run_clusters() {
     const Dim3 c = launch_.cluster,
                clusters{launch_.grid.x / c.x, launch_.grid.y / c.y, launch_.grid.z / c.z};
-    const uint64_t total = uint64_t{clusters.x} * clusters.y * clusters.z;
+    const uint64_t total = grid_.clusters = uint64_t{clusters.x} * clusters.y * clusters.z;
     const uint64_t room = std::max<uint64_t>(1, static_cast<uint64_t>(device_.sm_count) / (c.x * c.y * c.z));
-    uint64_t next = 0;
+    uint64_t& next = grid_.next_cluster;  // cluster launch control takes from it too
     uint32_t idle_cycles = 0;
     std::vector<std::unique_ptr<Resident>> parked;
     while (next < total || !parked.empty()) {
@@ -104,8 +104,9 @@ class GridRun {
       while (next < total && parked.size() < room) {
         const auto x = static_cast<uint32_t>(next % clusters.x),
                    y = static_cast<uint32_t>(next / clusters.x % clusters.y);
-        auto r = start({x, y, static_cast<uint32_t>(next / clusters.x / clusters.y)});
+        const auto z = static_cast<uint32_t>(next / clusters.x / clusters.y);
         ++next;
+        auto r = start({x, y, z});
         changed = true;
         if (!run(*r)) {
           r->stamp = r->scheduler->stamp();

@@ -147,6 +147,11 @@ Handler tcgen05_copy();
 Handler tcgen05_mma();
 Handler tcgen05_commit();
 
+// ---- exec_launch_control.cpp: clusterlaunchcontrol
+Handler launch_try_cancel();
+Handler launch_is_canceled();
+Handler launch_first_cta();
+
 // ---- exec_mma.cpp: mma.sync and wgmma
 Handler warp_mma();
 Handler wgmma_multiply();

@@ -45,13 +45,26 @@ uint8_t* parameter_pointer(Exec& x, uint64_t offset, uint32_t bytes, bool write)
   return p.data() + offset;
 }
 
+// Shared memory of any CTA of the cluster, as long as that CTA runs.
+uint8_t* cluster_pointer(Exec& x, uint32_t address, uint32_t bytes, bool write) {
+  uint8_t* p = shared_pointer(*x.cluster, address, bytes, write);
+  const uint32_t rank = shared_rank(address);
+  if (rank != x.cta->rank && x.cluster->ctas[rank]->live_warps == 0)
+    throw Fault(
+        result::kIllegalAddress,
+        fmt::format("shared address {:#x} belongs to CTA rank {}, all of whose threads have exited: end the "
+                    "kernel with a cluster barrier",
+                    address, rank));
+  return p;
+}
+
 }  // namespace
 
 uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t bytes, bool write) {
   check_alignment(address, bytes, ptx::name(space));
   switch (space) {
     case Space::Shared:
-      return shared_pointer(*x.cluster, static_cast<uint32_t>(address), bytes, write);
+      return cluster_pointer(x, static_cast<uint32_t>(address), bytes, write);
     case Space::Local:
       return local_pointer(x, lane, static_cast<uint32_t>(address), bytes);
     case Space::Param:
@@ -63,7 +76,7 @@ uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t
     case Space::Generic: {
       const uint64_t window = address & ~uint64_t{0xffffffff};
       const auto offset = static_cast<uint32_t>(address);
-      if (window == kSharedWindow) return shared_pointer(*x.cluster, offset, bytes, write);
+      if (window == kSharedWindow) return cluster_pointer(x, offset, bytes, write);
       if (window == kLocalWindow) return local_pointer(x, lane, offset, bytes);
       if (window == kParamWindow) return parameter_pointer(x, offset, bytes, write);
       return pointer(x, Space::Global, lane, address, bytes, write);

@@ -69,8 +69,9 @@ struct Grid {
   Dim3 size, block, cluster;  // in CTAs, threads, CTAs
   uint32_t dynamic_shared = 0;
   bool explicit_cluster = false;
-  uint64_t clock = 0;         // warp instructions executed: what %clock and %globaltimer count
-  std::string printf_output;  // flushed at the end of the launch
+  uint64_t clock = 0;                       // warp instructions executed: what %clock and %globaltimer count
+  uint64_t next_cluster = 0, clusters = 0;  // clusters start in order; those from next_cluster on have not
+  std::string printf_output;                // flushed at the end of the launch
   Schedule schedule;
   std::mt19937_64 random;
   Counters counters;
@@ -160,9 +161,10 @@ struct Cluster {
   Grid* grid = nullptr;
   std::vector<std::unique_ptr<Cta>> ctas;
   EventQueue events;
-  uint64_t epoch = 0;     // bumped by whatever can unblock a fragment
-  Dim3 id;                // %clusterid
-  uint64_t progress = 0;  // bumped by stores, arrivals, exits: what a polling loop could be waiting for
+  uint64_t epoch = 0;           // bumped by whatever can unblock a fragment
+  Dim3 id;                      // %clusterid
+  uint64_t progress = 0;        // bumped by stores, arrivals, exits: what a polling loop could be waiting for
+  bool launch_refused = false;  // a refusal of cluster launch control has been seen
   uint32_t cluster_barrier_arrived = 0;
   uint64_t cluster_barrier_generation = 0;
 };

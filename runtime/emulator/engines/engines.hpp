@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -63,7 +64,19 @@ void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy);  // com
 void bulk_commit(Warp& warp, int lane);
 bool bulk_wait(Warp& warp, int lane, uint32_t outstanding, bool read_only);  // blocks
 
-// ---- tcgen05.cpp (issue, order, completion), tensor_numeric.cpp (arithmetic) ----------------------------
+// ---- cluster_async.cpp ---------------------------------------------------------------------------------
+// st.async and red.async: `apply` changes the bytes at `address` when the write is performed, which then
+// counts them on the mbarrier.  poison: the old contents are lost at issue.
+void shared_async(Warp& warp, int lane, const char* name, uint32_t address, uint32_t bytes, uint32_t mbarrier,
+                  bool poison, std::function<void(uint8_t*)> apply);
+// clusterlaunchcontrol: grants are the clusters that have not started, in order of launch.
+using LaunchResponse =
+    std::array<uint32_t, 4>;  // of 16 bytes; its last words are the first CTA of the cluster
+void launch_try_cancel(Warp& warp, int lane, uint32_t response, uint32_t mbarrier, bool multicast);
+bool launch_is_canceled(Cluster& cluster, const LaunchResponse& response);
+
+// ---- tcgen05.cpp, tcgen05_mma.cpp (issue, order, completion), tensor_numeric.cpp (arithmetic)
+// ----------------------------
 bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group);  // blocks
 bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_group);  // blocks (pair)
 void tcgen05_relinquish(Warp& warp, int cta_group);

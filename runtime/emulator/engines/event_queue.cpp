@@ -33,7 +33,11 @@ void EventQueue::perform(size_t index) {
 bool EventQueue::fire_one(uint64_t choice) {
   if (pending_.empty()) return false;
   if (schedule_.kind != Schedule::Kind::Random) {
-    perform(0);  // the oldest of all is the oldest of its queue
+    // The oldest of all is the oldest of its queue.  Tensor-memory loads and stores of warps come last:
+    // nothing but their own wait promises them, so a missing one shows.
+    size_t choice_of_all = 0;
+    while (choice_of_all < pending_.size() && is_tmem_access(pending_[choice_of_all].queue)) ++choice_of_all;
+    perform(choice_of_all < pending_.size() ? choice_of_all : 0);
     return true;
   }
   std::vector<size_t> legal;

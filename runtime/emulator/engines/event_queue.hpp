@@ -26,8 +26,8 @@ class EventQueue {
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
   size_t size(uint64_t queue) const;
-  // Performs one legal operation: the oldest (Functional, Lazy) or one chosen by `choice` (Random).  False if
-  // none is pending.
+  // Performs one legal operation: the oldest (Functional, Lazy; tensor-memory accesses of warps last) or one
+  // chosen by `choice` (Random).  False if none is pending.
   bool fire_one(uint64_t choice = 0);
   // Performs operations of one queue, in order, until none is left or `count` are done.
   void drain(uint64_t queue, size_t count = SIZE_MAX);
@@ -57,6 +57,10 @@ inline uint64_t tmem_store_queue(uint32_t rank, uint32_t warp) {
   return tensor_queue(rank) | (2ull << 24) | warp;
 }
 
+inline bool is_tmem_access(uint64_t queue) {
+  const uint64_t kind = queue >> 24 & 255;
+  return (queue & kFixedQueue) != 0 && (kind == 1 || kind == 2);
+}
 inline uint64_t pair_queue(uint32_t rank) {  // the tensor pipe of a pair of CTAs (cta_group::2)
   return tensor_queue(rank & ~1u) | (4ull << 24);
 }

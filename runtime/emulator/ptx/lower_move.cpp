@@ -116,7 +116,6 @@ void lower_refused(Lowering& l, const Match& m) {
   const std::string_view opcode = l.in().opcode;
   std::string why = "no kernel of ours needs it";
   if (opcode == "wgmma") why = "sparse and one-bit operands are not modelled";
-  if (opcode == "clusterlaunchcontrol") why = "cluster launch control is not modelled";
   (void)m;
   l.refuse(why);
 }
