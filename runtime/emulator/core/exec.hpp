@@ -87,6 +87,9 @@ inline const T* lanes(const Row& r) {
   return reinterpret_cast<const T*>(&r);
 }
 
+// Of a mask that is not empty.
+inline int lowest_lane(uint32_t mask) { return __builtin_ctz(mask); }
+
 inline bool full(uint32_t mask) { return mask == kFullMask; }
 inline bool single(uint32_t mask) { return (mask & (mask - 1)) == 0; }
 

@@ -20,10 +20,10 @@ uint32_t executing(const Exec& x, const Fragment& f) {
 
 // Lanes of `lanes` whose member mask is the one of the lowest.
 uint32_t same_members(const Row& members, uint32_t lanes) {
-  const uint32_t mask = members.lane[std::countr_zero(lanes)];
+  const uint32_t mask = members.lane[lowest_lane(lanes)];
   uint32_t same = 0;
   for (uint32_t m = lanes; m; m &= m - 1)
-    if (members.lane[std::countr_zero(m)] == mask) same |= m & (0 - m);
+    if (members.lane[lowest_lane(m)] == mask) same |= m & (0 - m);
   return same;
 }
 
@@ -38,7 +38,7 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
   const uint32_t executing_lanes = x.mask;
   bool complete = true;
   for (uint32_t rest = executing_lanes; rest;) {
-    const uint32_t group = same_members(members_of, rest), members = members_of.lane[std::countr_zero(group)];
+    const uint32_t group = same_members(members_of, rest), members = members_of.lane[lowest_lane(group)];
     if (group & ~members)
       throw Fault(result::kLaunchFailed,
                   fmt::format("lanes {:#x} execute a collective whose member mask {:#x} does not name them",
@@ -62,7 +62,7 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
     x.active &= ~(executing_lanes & ~group);
     x.mask = group;
   }
-  const uint32_t members = members_of.lane[std::countr_zero(group)], needed = members & warp.alive;
+  const uint32_t members = members_of.lane[lowest_lane(group)], needed = members & warp.alive;
   uint32_t together = group;
   std::vector<uint32_t> others;
   for (uint32_t k = 0; k < warp.fragments.size(); ++k) {
