@@ -18,7 +18,7 @@ uint8_t* row_pointer(Exec& x, const MicroOp& op, int lane, bool write) {
 // m8n8.b16: matrix i takes its row addresses from lanes 8i..8i+7.
 Step load_8x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
-  const bool transposed = op.flags & kUniform;
+  const bool transposed = op.flags & kOption;
   Row out[4];
   for (uint32_t i = 0; i < op.aux; ++i) {
     uint16_t tile[8][8];
@@ -62,7 +62,7 @@ Step load_16x16(Exec& x, const MicroOp& op) {
 Step store_8x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   ++x.progress;
-  const bool transposed = op.flags & kUniform;
+  const bool transposed = op.flags & kOption;
   for (uint32_t i = 0; i < op.aux; ++i) {
     const Row& s = x.src(x.lists[op.list + i]);
     uint16_t tile[8][8];

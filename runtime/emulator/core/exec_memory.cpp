@@ -1,4 +1,4 @@
-// Loads and stores of every state space, prefetches, and the copies that use plain addresses (cp.async,
+// Loads and stores of every state space, and the copies that use plain addresses (cp.async,
 // st.async, st.bulk).
 #include <fmt/format.h>
 
@@ -166,7 +166,7 @@ Handler store_space(uint32_t bytes, bool wide) {
 
 // cp.async: src0 shared address (imm), src1 global address, src2 source size or predicate.  Performed at
 // once: the only observers are wait_group and the mbarrier, which then have nothing to wait for.  aux: bytes;
-// flags: kUniform = src2 is the "ignore source" predicate.
+// flags: kOption = src2 is the "ignore source" predicate.
 Step copy_async(Exec& x, const MicroOp& op) {
   ++x.progress;
   const uint32_t bytes = op.aux;
@@ -176,7 +176,7 @@ Step copy_async(Exec& x, const MicroOp& op) {
     const uint64_t from = lanes<uint64_t>(x.src(op.src[1]))[lane] +
                           static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
     uint32_t take = bytes;
-    if (op.flags & kUniform)
+    if (op.flags & kOption)
       take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
     else if (op.src[2] != kNoRow)
       take = std::min(bytes, x.src(op.src[2]).lane[lane]);
@@ -222,9 +222,6 @@ Step store_zeroes(Exec& x, const MicroOp& op) {
   return Step::Continue;
 }
 
-// Prefetches have no effect; their addresses are not checked either, as on hardware.
-Step prefetch_lanes(Exec&, const MicroOp&) { return Step::Continue; }
-
 }  // namespace
 
 namespace handlers {
@@ -260,7 +257,6 @@ Handler store(Space space, uint32_t bytes, bool wide) {
       return nullptr;
   }
 }
-Handler prefetch() { return &prefetch_lanes; }
 Handler cp_async() { return &copy_async; }
 Handler async_store() { return &store_async; }
 Handler store_bulk() { return &store_zeroes; }

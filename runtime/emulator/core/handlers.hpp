@@ -87,7 +87,6 @@ void widen_conversion(const Conversion& c, MicroOp& op, uint32_t source_bits,
 Handler load(Space space, uint32_t bytes, bool sign_extend,
              bool wide_destination);  // aux: bits to keep of a 32-bit row
 Handler store(Space space, uint32_t bytes, bool wide_source);
-Handler prefetch();
 Handler cp_async();
 Handler async_store();
 Handler store_bulk();
@@ -98,7 +97,7 @@ Handler atomic(
     bool returns);  // list: values, second values, results; aux: vector size; mode: Program::combines
 void* atomic_combine(std::string_view op, Type type);
 Handler async_reduce(std::string_view op, Type type);
-Handler ldmatrix(uint32_t shape);  // 0 m8n8.b16, 1 m16n16.b8; aux: matrices, kUniform: .trans
+Handler ldmatrix(uint32_t shape);  // 0 m8n8.b16, 1 m16n16.b8; aux: matrices, kOption: .trans
 Handler stmatrix(uint32_t shape);  // 0 m8n8.b16, 1 m16n8.b8
 Handler movmatrix();
 

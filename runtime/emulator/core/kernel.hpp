@@ -51,10 +51,9 @@ static_assert(sizeof(MicroOp) == 64);
 enum : uint16_t {
   kSaturate = 1,
   kWideAddress = 2 /* 64-bit address register */,
-  kSignExtend = 4,
   kGenericAddress = 8,
   kAligned = 16,
-  kUniform = 32,
+  kOption = 32,  // its meaning is the handler's
 };
 
 // Where a micro-operation comes from.

@@ -44,7 +44,7 @@ uint32_t Lowering::temporary(uint32_t bits, bool predicate) {
 }
 
 void Lowering::reference(uint32_t op, Field field, uint32_t reg, bool def, uint32_t list) {
-  references_.push_back({op, field, def, false, list, reg});
+  references_.push_back({op, field, def, list, reg});
 }
 
 Lowering::Op Lowering::emit(Handler handler) {
@@ -137,12 +137,6 @@ Lowering::Op& Lowering::Op::src_constant(int k, uint64_t value, uint32_t bytes) 
   op().src[k] = l_.builder_.constant(value, 0, bytes) | kConstantBit;
   return *this;
 }
-Lowering::Op& Lowering::Op::partial_dst() {
-  for (auto r = l_.references_.rbegin(); r != l_.references_.rend() && r->op == index_; ++r)
-    if (r->def) r->partial = true;
-  return *this;
-}
-
 void Lowering::check_width(const Operand& o, uint32_t wanted, bool loose) const {
   const Type type = function_.registers[o.index].type;
   if (type == Type::Pred)
@@ -314,7 +308,7 @@ uint32_t Lowering::load_before(Op& user, const Operand& o, Type type, bool gener
   // References stay sorted by micro-operation: the new one goes before those of the user.
   auto at = references_.end();
   while (at != references_.begin() && (at - 1)->op > index) --at;
-  references_.insert(at, {index, Field::Dst, true, false, 0, reg});
+  references_.insert(at, {index, Field::Dst, true, 0, reg});
   return reg;
 }
 
@@ -355,24 +349,6 @@ void Lowering::fill_load(MicroOp& op, const Operand& o, uint32_t width, bool gen
       op.run = handlers::broadcast(true);
       op.imm = static_cast<int64_t>(address);
   }
-}
-
-uint32_t Lowering::materialise(const Operand& o, Type type, bool loose) {
-  if (o.kind == Operand::Kind::Register) {
-    check_width(o, std::max(8u, bits(type)), loose);
-    return static_cast<uint32_t>(o.index);
-  }
-  const uint32_t reg = temporary(std::max(32u, bits(type)));
-  Op op = emit(nullptr);
-  if (o.kind == Operand::Kind::Special || o.kind == Operand::Kind::Variable ||
-      o.kind == Operand::Kind::Function) {
-    fill_load(op.op(), o, std::max(32u, bits(type)), false);
-  } else {
-    op.op().run = handlers::broadcast(bits(type) == 64);
-    op.op().imm = static_cast<int64_t>(immediate(o, type));
-  }
-  op.dst_reg(reg);
-  return reg;
 }
 
 void Lowering::refuse(const std::string& why) {

@@ -37,8 +37,8 @@ struct Reference {
   enum class Field : uint8_t { Dst, Dst2, Src0, Src1, Src2, Src3, Guard, List };
   uint32_t op = 0;
   Field field = Field::Dst;
-  bool def = false, partial = false;  // partial: lanes or bits keep their old value, so the old value is live
-  uint32_t list = 0;                  // Field::List: index in Program::lists
+  bool def = false;
+  uint32_t list = 0;  // Field::List: index in Program::lists
   uint32_t reg = 0;
 };
 
@@ -100,7 +100,6 @@ class Lowering {
     }
     // A second address of an instruction: its offset goes into MicroOp::mode.
     Op& second_address(int k, const Operand& o, Space space = Space::Shared);
-    Op& partial_dst();  // the destination keeps bits of its old value
 
    private:
     friend class Lowering;
@@ -112,9 +111,6 @@ class Lowering {
   Op emit_load(const Operand& o, uint32_t bits,
                bool generic = false);  // special register, symbol address; the caller adds the destination
   uint32_t temporary(uint32_t bits, bool predicate = false);
-  // A register that holds the operand: itself, or a temporary loaded with a constant, a special register or
-  // an address.
-  uint32_t materialise(const Operand& o, Type type, bool loose = false);
   uint32_t register_of(const Operand& o) const;  // fails unless a register
   uint32_t register_bits(uint32_t reg) const {
     return reg < function_.registers.size() ? bits(function_.registers[reg].type) : virtuals_[reg].rows * 32u;

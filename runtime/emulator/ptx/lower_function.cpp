@@ -130,7 +130,7 @@ void Lowering::extend_pending_loads() {
       const auto next = std::upper_bound(waits[block].begin(), waits[block].end(), from);
       if (next != waits[block].end()) {
         for (const uint32_t reg : load.registers)
-          extra.push_back({*next, Reference::Field::List, false, false, ~0u, reg});
+          extra.push_back({*next, Reference::Field::List, false, ~0u, reg});
         continue;
       }
       for (const int32_t s : cfg_.blocks[block].successors)

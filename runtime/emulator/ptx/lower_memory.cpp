@@ -170,7 +170,7 @@ void lower_cp_async(Lowering& l, const Match& m) {
     const bool predicate =
         o.kind == Operand::Kind::Register && l.function().registers[o.index].type == Type::Pred;
     if (predicate)
-      op.flag(kUniform).src_pred(2, o);
+      op.flag(kOption).src_pred(2, o);
     else
       op.src(2, o, Type::U32);
   }
@@ -187,10 +187,8 @@ void lower_ldmatrix(Lowering& l, const Match& m) {
   const size_t registers = shape == 0 ? count : 2 * count;
   if ((d.kind == Operand::Kind::Vector ? d.elements.size() : 1) != registers)
     l.fail(d, fmt::format("{} registers are needed", registers));
-  auto op = l.emit(handlers::ldmatrix(shape))
-                .aux(count)
-                .mode(m.has("space") ? 0 : 1)
-                .flag(kUniform, m.has("trans"));
+  auto op =
+      l.emit(handlers::ldmatrix(shape)).aux(count).mode(m.has("space") ? 0 : 1).flag(kOption, m.has("trans"));
   op.address(0, l.operand(1), m.has("space") ? Space::Shared : Space::Generic);
   op.list_dst(d, 32);
 }
@@ -202,10 +200,8 @@ void lower_stmatrix(Lowering& l, const Match& m) {
   const Operand& s = l.operand(1);
   if ((s.kind == Operand::Kind::Vector ? s.elements.size() : 1) != count)
     l.fail(s, fmt::format("{} registers are needed", count));
-  auto op = l.emit(handlers::stmatrix(shape))
-                .aux(count)
-                .mode(m.has("space") ? 0 : 1)
-                .flag(kUniform, m.has("trans"));
+  auto op =
+      l.emit(handlers::stmatrix(shape)).aux(count).mode(m.has("space") ? 0 : 1).flag(kOption, m.has("trans"));
   op.list_src(s, Type::B32);
   op.address(0, l.operand(0), m.has("space") ? Space::Shared : Space::Generic);
 }

@@ -198,7 +198,7 @@ void Lowering::extend_pending_wgmmas() {
     }
     for (const uint32_t w : waits)
       for (const uint32_t reg : pending.registers)
-        extra.push_back({w, Reference::Field::List, false, false, ~0u, reg});
+        extra.push_back({w, Reference::Field::List, false, ~0u, reg});
   }
   references_.insert(references_.end(), extra.begin(), extra.end());
 }

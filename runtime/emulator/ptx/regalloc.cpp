@@ -87,7 +87,7 @@ AllocationResult allocate_registers(const AllocationInput& in) {
   guarded.resize(in.code.size() - in.first_op);
   for (const Reference& r : in.references)
     if (r.field == Reference::Field::Guard) guarded[r.op - in.first_op] = 1;
-  const auto kills = [&](const Reference& r) { return r.def && !r.partial && !guarded[r.op - in.first_op]; };
+  const auto kills = [&](const Reference& r) { return r.def && !guarded[r.op - in.first_op]; };
 
   for (size_t b = 0; b < blocks; ++b) {
     for (size_t k = first_reference[b]; k < first_reference[b + 1];) {
