@@ -56,6 +56,7 @@ ordered_json describe_method(const MeasureOptions& options) {
   return {
       {"repeats", options.repeats},
       {"warm_up_ms", options.warm_up_ms},
+      {"rest_ms", options.rest_ms},
       {"sample_ms", options.sample_ms},
       {"timing",
        "CUDA events around `launches` launches on one stream, after one untimed launch; repeats of "
@@ -83,6 +84,23 @@ void refuse_cpu_driver(const Session& session) {
                   session.device_name()));
 }
 
+void require_same_conditions(const ordered_json& baseline, const Session& session,
+                             const BenchOptions& options) {
+  const std::string device = baseline["device"]["name"];
+  if (device != session.device_name()) {
+    throw InputError(
+        fmt::format("--baseline {}: was measured on {}, this is {}; use a baseline of this device",
+                    options.baseline, device, session.device_name()));
+  }
+  const ordered_json method = baseline.value("method", ordered_json::object());
+  const ordered_json rest = method.value("rest_ms", ordered_json(0));
+  if (rest != options.measure.rest_ms) {
+    throw InputError(
+        fmt::format("--baseline {}: was measured with --rest-ms {}, this run has {}; clocks differ",
+                    options.baseline, rest.dump(), options.measure.rest_ms));
+  }
+}
+
 std::string progress(const BenchRow& row) {
   if (!row.refused.empty()) return fmt::format("{}: not served: {}", row.shape, row.refused);
   if (!row.timed()) return fmt::format("{}: {}", row.shape, row.note);
@@ -100,7 +118,8 @@ std::vector<std::vector<std::string>> table_of(const std::vector<BenchRow>& rows
       {"shape", "D", "kernel", "ms", "min", "max", "rate", "yardstick", "fraction", "spread", "check"}};
   if (!comparisons.empty()) table[0].push_back("vs baseline");
   for (const BenchRow& row : rows) {
-    std::vector<std::string> cells = {row.shape, std::to_string(row.head_dim), row.plan.value("kernel", "-")};
+    std::vector<std::string> cells = {row.shape, std::to_string(row.head_dim),
+                                      row.plan.is_object() ? row.plan.value("kernel", "-") : "-"};
     if (row.timed()) {
       const Summary time = summarize(row.measurement.work.ms);
       const std::vector<double> fractions = row.fractions();
@@ -170,11 +189,7 @@ int bench(const std::vector<std::string>& suite, const BenchOptions& options, co
   const JsonReport saved(options.save, "--save");
   const Session session(flags);
   refuse_cpu_driver(session);
-  if (baseline && (*baseline)["device"]["name"] != session.device_name()) {
-    throw InputError(fmt::format(
-        "--baseline {}: was measured on {}, this is {}; use a baseline of this device", options.baseline,
-        (*baseline)["device"]["name"].get<std::string>(), session.device_name()));
-  }
+  if (baseline) require_same_conditions(*baseline, session, options);
 
   report.start(session);
   BenchMachine machine(session, options.measure);
@@ -270,6 +285,10 @@ void add_bench(CLI::App& app, CommonFlags& flags, int& exit_code) {
   command->add_option("SUITE", *suite, "shape files, or folders of them")->required();
   command->add_option("--repeats", options->measure.repeats, "timed repeats of each row (default 15)")
       ->check(CLI::Range(3, 10000));
+  command
+      ->add_option("--rest-ms", options->measure.rest_ms,
+                   "idle milliseconds before every repeat, so that the device stays cool (default 0)")
+      ->check(CLI::Range(0.0, 10000.0));
   command->add_option("--baseline", options->baseline, "report the rows that are slower than in this file");
   command->add_option("--save", options->save, "write a baseline, unless a result is wrong");
   command->add_flag("--fail-on-regression", options->fail_on_regression,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace mxfa::tools {
 
@@ -75,10 +76,16 @@ Measurement measure(const Session& session, const Stream& stream, const std::fun
   Measurement measurement;
   measurement.work.launches = launches(once);
   if (compared) measurement.yardstick.launches = launches(yardstick_once);
+  const auto rest = [&] {
+    if (options.rest_ms > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.rest_ms));
+  };
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
+    rest();
     measurement.work.ms.push_back(stopwatch.ms(launch, measurement.work.launches));
-    if (compared)
-      measurement.yardstick.ms.push_back(stopwatch.ms(yardstick.launch, measurement.yardstick.launches));
+    if (!compared) continue;
+    rest();
+    measurement.yardstick.ms.push_back(stopwatch.ms(yardstick.launch, measurement.yardstick.launches));
   }
   return measurement;
 }

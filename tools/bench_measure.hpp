@@ -13,6 +13,7 @@ namespace mxfa::tools {
 struct MeasureOptions {
   int repeats = 15;
   double warm_up_ms = 100;  // clocks of an idle GPU need tens of milliseconds to rise
+  double rest_ms = 0;       // idle before every repeat; without, both run as hot as the power limit allows
   double sample_ms = 5;  // a repeat launches until about this long: 1000 times the event clock's resolution
 };
 
