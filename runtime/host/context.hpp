@@ -63,13 +63,14 @@ class CurrentContext {
   const Driver& driver_;
 };
 
-// Work handed to the device: its first failure is kept, because what the device did is unknown after it.
+// Work handed to the device: its first failure is kept, because what the device did is unknown after it.  A
+// refusal is not: nothing ran, and the caller can repair the argument and go on.
 template <class Function>
 void device_work(mxfa_context& context, Function&& function) {
   try {
     function();
-  } catch (const Error& failure) {
-    if (failure.status() == MXFA_ERROR_DEVICE) context.broken = failure.what();
+  } catch (const DriverError& failure) {
+    if (!refused_before_running(failure.result())) context.broken = failure.what();
     throw;
   }
 }

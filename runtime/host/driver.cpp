@@ -178,6 +178,26 @@ void refuse_after_fork() {
         state.initialised_in.load());
 }
 
+bool refused_before_running(CUresult result) {
+  // A list of refusals and not of failures: a code that is not known here must count as a failure.
+  switch (result) {
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_CLUSTER_SIZE:
+    case CUDA_ERROR_OUT_OF_MEMORY:
+    case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+    case CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE:
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_NOT_PERMITTED:
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string Driver::describe(CUresult result) const {
   const char *name = nullptr, *text = nullptr;
   if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)
@@ -189,7 +209,8 @@ std::string Driver::describe(CUresult result) const {
 void Driver::check(CUresult result, std::string_view what) const {
   if (result == CUDA_SUCCESS) return;
   const char* report = mxfaEmulatorLastReport ? mxfaEmulatorLastReport() : nullptr;
-  device_error("{}: {}{}{}", what, describe(result), report && *report ? "\n" : "", report ? report : "");
+  throw DriverError(result, fmt::format("{}: {}{}{}", what, describe(result), report && *report ? "\n" : "",
+                                        report ? report : ""));
 }
 
 int Driver::attribute(CUdevice_attribute attribute) const {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "mxfa/mxfa.hpp"
+
 namespace mxfa {
 
 // Versions are spelled out: these are the names looked up in the library.  cuda.h types each of them.
@@ -25,6 +27,20 @@ namespace mxfa {
   X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamDestroy_v2)                                         \
   X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuEventElapsedTime) X(cuEventDestroy_v2)
 // clang-format on
+
+// A driver call that failed, and how.
+class DriverError : public Error {
+ public:
+  DriverError(CUresult result, const std::string& what) : Error(MXFA_ERROR_DEVICE, what), result_(result) {}
+  CUresult result() const { return result_; }
+
+ private:
+  CUresult result_;
+};
+
+// True: with this code a driver refuses a launch or a copy before any of it runs.  False: it may report work
+// that ran, of this call or of an earlier asynchronous one, and what the device did is unknown.
+bool refused_before_running(CUresult result);
 
 struct Driver {
 // cuda.h renames some functions to a newer version with a macro; the member then has the newer name, the
@@ -44,7 +60,7 @@ struct Driver {
   std::string device_name;
   int compute_major = 0, compute_minor = 0;
 
-  // Throws mxfa::Error (device trouble): "<what>: CUDA_ERROR_X (its description)", followed by the driver's
+  // Throws DriverError: "<what>: CUDA_ERROR_X (its description)", followed by the driver's
   // own report if it has one.
   void check(CUresult result, std::string_view what) const;
   std::string describe(CUresult result) const;

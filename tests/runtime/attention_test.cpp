@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "host/plan.hpp"
 #include "runtime/fake_driver.hpp"
@@ -295,6 +296,97 @@ TEST_CASE("BF16 operands must not carry scales", "[attention]") {
   CHECK_THAT(mxfa_error(context.get()), Contains("Q.scales.data is set, but dtype is bf16"));
 }
 
+TEST_CASE("jitc-error-log: a kernel that does not compile is an error and never loaded", "[attention]") {
+  static const MxfaEmbedded broken[] = {
+      {"src/attention.cuh",
+       "extern \"C\" __global__ void attention_fwd_sm100(int) {\n  missing_name = 1;\n}\n"},
+      {nullptr, nullptr}};
+  const auto context = fake_context();
+  context->sources = broken;
+  const Problem problem;
+  mxfa_plan* plan = nullptr;
+  CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context.get()),
+             Contains("src/attention.cuh(2)") && Contains("\"missing_name\" is undefined"));
+  CHECK(fake().loads == 0);
+  CHECK(plan == nullptr);
+}
+
+TEST_CASE("rt-side-stream: everything goes to the stream that was passed", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  const auto stream = reinterpret_cast<CUstream>(0x5);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, stream) == MXFA_OK);
+  for (int i = 0; i < 20; ++i) REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, stream) == MXFA_OK);
+  CHECK(fake().launches == 20);
+  CHECK(fake().streams == std::vector<CUstream>(1 + 20, stream));
+}
+
+TEST_CASE("rt-no-host-sync: a launch neither waits nor copies nor allocates, so it can be captured",
+          "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  // What capture forbids or the host would wait in.
+  static int forbidden;
+  forbidden = 0;
+  Driver& d = context->driver;
+  d.cuCtxSynchronize = [] { return ++forbidden, CUDA_SUCCESS; };
+  d.cuStreamSynchronize = [](CUstream) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuEventSynchronize = [](CUevent) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemAlloc_v2 = [](CUdeviceptr*, size_t) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemFree_v2 = [](CUdeviceptr) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemcpyDtoH_v2 = [](void*, CUdeviceptr, size_t) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemcpyHtoD_v2 = [](CUdeviceptr, const void*, size_t) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemcpyDtoHAsync_v2 = [](void*, CUdeviceptr, size_t, CUstream) { return ++forbidden, CUDA_SUCCESS; };
+  d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr, const void*, size_t, CUstream) {
+    return ++forbidden, CUDA_SUCCESS;
+  };
+  for (int i = 0; i < 2; ++i) CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  CHECK(fake().launches == 2);
+  CHECK(forbidden == 0);
+  CHECK(fake().loads == 1);  // when it was planned
+}
+
+TEST_CASE("rt-no-host-sync: offsets that the host cannot read are refused with what is missing",
+          "[attention]") {
+  Problem problem;
+  problem.attention.offsets_k = nullptr;
+  CHECK_THAT(refusal(problem), Contains("offsets_k is null") && Contains("3 int32 values in host memory"));
+}
+
+TEST_CASE("fwd-element-offset-over-2p31: no address of a launch passes through 32 bits", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const int32_t batch = 512, length = 513, total = batch * length;
+  problem.offsets_q.clear();
+  for (int32_t b = 0; b <= batch; ++b) problem.offsets_q.push_back(b * length);
+  problem.offsets_k = problem.offsets_q;
+  mxfa_attention& a = problem.attention;
+  a.dtype = MXFA_BF16, a.head_dim = 128, a.batch = batch;
+  a.heads_q = a.heads_kv = 64;
+  a.offsets_q = problem.offsets_q.data(), a.offsets_k = problem.offsets_k.data();
+  const int64_t row = 64 * 128;
+  REQUIRE((total - 1) * row > INT32_MAX);  // elements before the last token
+  problem.args.q = problem.args.k = problem.args.v = problem.args.o = {device(0x100000000), row, total, {}};
+  const PlanPointer plan = plan_of(*context, problem);
+  std::vector<char> storage(mxfa_plan_workspace(plan.get()) + 256);
+  const auto address = (reinterpret_cast<uint64_t>(storage.data()) + 255) / 256 * 256;
+  problem.args.workspace = reinterpret_cast<void*>(address);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.args.workspace, nullptr) == MXFA_OK);
+  REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  CHECK(fake().launch.gridDimX == 3 * 64 * 512);
+  CHECK(fake().maps.size() == 4);
+  for (const TensorMapRequest& map : fake().maps) {
+    // As tensor_map.hpp states it: the last row of the last sequence, [total - length, total).
+    const uint64_t offset = uint64_t(kBig - 1) * map.strides[1] + uint64_t(kBig) * map.strides[2] +
+                            uint64_t(total) * map.strides[3];
+    CHECK(map.address + offset == 0x100000000 + uint64_t(total - 1) * row * 2);
+  }
+}
+
 TEST_CASE("No queries at all is success without a launch, whatever the buffers", "[attention]") {
   const auto context = fake_context();
   Problem problem;
@@ -321,17 +413,61 @@ TEST_CASE("No keys at all is a launch that needs neither K nor V", "[attention]"
   CHECK(fake().maps[1].address == reinterpret_cast<uint64_t>(problem.workspace));  // a map needs an address
 }
 
-TEST_CASE("A failed launch is returned with its geometry, and repeated by every later call", "[attention]") {
+TEST_CASE("rt-launch-error-propagates: a refused launch is returned with its geometry and breaks nothing",
+          "[attention]") {
   const auto context = fake_context();
   Problem problem;
   const PlanPointer plan = plan_of(*context, problem);
   REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
-  fake().launch_result = CUDA_ERROR_INVALID_VALUE;
-  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
+  for (const CUresult refused : {CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+                                 CUDA_ERROR_INVALID_CLUSTER_SIZE, CUDA_ERROR_OUT_OF_MEMORY}) {
+    INFO(refused);
+    fake().launch_result = refused;
+    CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
+    CHECK_THAT(mxfa_error(context.get()), Contains("attention_fwd_sm100") && Contains("grid 6") &&
+                                              Contains("block 512") && Contains("shared memory") &&
+                                              Contains(context->driver.describe(refused)));
+    CHECK(fake().launches == 0);
+    // Nothing ran, so the same plan goes on.
+    fake().launch_result = CUDA_SUCCESS;
+    CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+    CHECK(std::exchange(fake().launches, 0) == 1);
+  }
+}
+
+TEST_CASE("A copy that the driver refuses does not break the context, and its workspace is not prepared",
+          "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  fake().copy_result = CUDA_ERROR_INVALID_VALUE;
+  CHECK(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_ERROR_DEVICE);
+  CHECK_THAT(mxfa_error(context.get()), Contains("workspace") && Contains("CUDA_ERROR_INVALID_VALUE"));
+  fake().copy_result = CUDA_SUCCESS;
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_INVALID);
+  CHECK_THAT(mxfa_error(context.get()), Contains("was not prepared"));
+  CHECK(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+}
+
+TEST_CASE("A launch or copy that failed on the device is repeated by every later call", "[attention]") {
+  // The last one is no code of this version: what is unknown counts as a failure.
+  const CUresult failure = GENERATE(CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
+                                    CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_UNKNOWN, CUresult(99999));
+  const auto context = fake_context();
+  Problem problem;
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  SECTION("launch") {
+    fake().launch_result = failure;
+    CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
+  }
+  SECTION("copy, which may report an earlier launch") {
+    fake().copy_result = failure;
+    CHECK(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_ERROR_DEVICE);
+  }
   const std::string first = mxfa_error(context.get());
-  CHECK_THAT(first, Contains("attention_fwd_sm100") && Contains("grid 6") && Contains("block 512") &&
-                        Contains("shared memory") && Contains("CUDA_ERROR_INVALID_VALUE"));
-  fake().launch_result = CUDA_SUCCESS;
+  fake().launch_result = fake().copy_result = CUDA_SUCCESS;
   CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
   CHECK_THAT(mxfa_error(context.get()), Contains(first));
   CHECK(fake().launches == 0);
@@ -349,17 +485,20 @@ TEST_CASE("A refused argument does not break the context", "[attention]") {
   CHECK(std::string(mxfa_error(context.get())).empty());
 }
 
-TEST_CASE("An image that the driver refuses names driver and compiler versions", "[attention]") {
+TEST_CASE("rt-driver-older: an image that the driver refuses names driver and compiler versions",
+          "[attention]") {
   const auto context = fake_context();
+  context->driver.loads_ptx = false;  // a GPU's driver: machine code, which needs no newer PTX reader
   fake().load_result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
   mxfa_plan* plan = nullptr;
   const Problem problem;
   CHECK(mxfa_plan_attention_forward(context.get(), &problem.attention, &plan) == MXFA_ERROR_DEVICE);
-  CHECK_THAT(mxfa_error(context.get()),
-             Contains("CUDA 12.4") && Contains("NVRTC " + context->nvrtc->version()));
+  CHECK_THAT(mxfa_error(context.get()), Contains("CUDA 12.4") &&
+                                            Contains("NVRTC " + context->nvrtc->version()) &&
+                                            Contains("must be of the same CUDA major version or newer"));
 }
 
-TEST_CASE("A GPU gets machine code, the CPU driver gets PTX", "[attention]") {
+TEST_CASE("rt-driver-older: a GPU gets machine code, the CPU driver gets PTX", "[attention]") {
   const auto context = fake_context();
   plan_of(*context, Problem());
   CHECK(fake().image == "//\n/");
@@ -404,7 +543,7 @@ TEST_CASE("A kernel is loaded once a context and unloaded with it", "[attention]
   CHECK(fake().retains == 0);
 }
 
-TEST_CASE("A plan works in a thread that never had a context", "[attention]") {
+TEST_CASE("rt-thread-without-context: a plan works in a thread that never had a context", "[attention]") {
   const auto context = fake_context();
   Problem problem;
   const PlanPointer plan = plan_of(*context, problem);
@@ -415,7 +554,7 @@ TEST_CASE("A plan works in a thread that never had a context", "[attention]") {
   CHECK(fake().launches == 1);
 }
 
-TEST_CASE("A forked child is refused with a sentence that names fork", "[attention]") {
+TEST_CASE("rt-fork-after-init: a forked child is refused with a sentence that names fork", "[attention]") {
   const auto context = fake_context();
   Problem problem;
   PlanPointer plan = plan_of(*context, problem);

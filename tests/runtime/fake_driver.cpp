@@ -58,7 +58,8 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
     return CUDA_SUCCESS;
   };
-  d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+  d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+    fake().streams.push_back(stream);
     if (fake().copy_result == CUDA_SUCCESS) std::memcpy(reinterpret_cast<void*>(to), from, bytes);
     return fake().copy_result;
   };
@@ -75,6 +76,7 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
   d.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction, void** params, void**) {
     if (fake().launch_result != CUDA_SUCCESS) return fake().launch_result;
     ++fake().launches;
+    fake().streams.push_back(config->hStream);
     fake().launch = *config;
     const char* bytes = static_cast<const char*>(params[0]);
     fake().params.assign(bytes, bytes + fake().tables.params_bytes);

@@ -21,6 +21,7 @@ struct FakeDriver {
   CUlaunchConfig launch{};
   std::vector<char> params;            // of the last launch
   std::vector<TensorMapRequest> maps;  // of the last launch
+  std::vector<CUstream> streams;       // of every copy and launch
 };
 
 FakeDriver& fake();  // one a process, as function pointers carry no state

@@ -15,8 +15,9 @@
  * synchronises with the host.
  *
  * Errors: a status is returned and mxfa_error() holds a sentence that names the value, the place and the
- * remedy.  Nothing was launched or written when a call fails its checks.  After a failed launch or copy the
- * device's state is unknown, and every later call on the context repeats the first cause.
+ * remedy.  Nothing was launched or written when a call fails its checks.  A launch or copy that the driver
+ * refuses (an invalid value, too few resources) did nothing and leaves the context as it was.  After one that
+ * failed the device's state is unknown, and every later call on the context repeats the first cause.
  *
  * A context may be used by one thread at a time, from any thread; different contexts are independent.  A
  * context does not survive fork(): calls in a child are refused.
