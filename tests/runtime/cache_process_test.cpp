@@ -41,7 +41,9 @@ int status_of(pid_t child) {
 
 }  // namespace
 
-TEST_CASE("32 processes start cold on one folder: all succeed, one entry, nothing left over", "[cache]") {
+TEST_CASE(
+    "jit-32-cold-processes: 32 processes start cold on one folder: all succeed, one entry, nothing left over",
+    "[cache]") {
   const TemporaryFolder folder("new");
   int gate[2];
   REQUIRE(pipe(gate) == 0);
@@ -63,7 +65,7 @@ TEST_CASE("32 processes start cold on one folder: all succeed, one entry, nothin
   CHECK(files_in(folder.path(), ".tmp") == 0);
 }
 
-TEST_CASE("A process killed while writing harms nobody", "[cache]") {
+TEST_CASE("jit-stale-lock: a process killed while writing harms nobody", "[cache]") {
   const TemporaryFolder folder;
   const pid_t child = in_child([&] {
     CacheFileCalls calls = system_file_calls();
@@ -88,7 +90,7 @@ TEST_CASE("A process killed while writing harms nobody", "[cache]") {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));  // no lock to wait for
 }
 
-TEST_CASE("A read-only folder is read, and writing to it is one warning", "[cache]") {
+TEST_CASE("jit-readonly-dir: a read-only folder is read, and writing to it is one warning", "[cache]") {
   const TemporaryFolder folder("cache");
   quiet_cache(folder.path()).insert(kKey, artefact());
   REQUIRE(chmod(folder.path().c_str(), 0555) == 0);
@@ -112,7 +114,7 @@ TEST_CASE("A read-only folder is read, and writing to it is one warning", "[cach
   CHECK(status == 0);
 }
 
-TEST_CASE("An unreadable entry is a miss", "[cache]") {
+TEST_CASE("jit-other-owner: an unreadable entry is a miss", "[cache]") {
   const TemporaryFolder folder;
   quiet_cache(folder.path()).insert(kKey, artefact());
   REQUIRE(chmod((folder.path() + "/" + kKey + ".mxfa").c_str(), 0600) == 0);
@@ -127,7 +129,7 @@ TEST_CASE("An unreadable entry is a miss", "[cache]") {
         })) == 0);
 }
 
-TEST_CASE("Loading one of 300 entries takes milliseconds", "[cache]") {
+TEST_CASE("jit-warm-fast: loading one of 300 entries takes milliseconds", "[cache]") {
   const TemporaryFolder folder;
   Cache writer = quiet_cache(folder.path());
   const auto key = [](int i) { return std::string(60, 'e') + std::to_string(1000 + i); };

@@ -59,7 +59,7 @@ TEST_CASE("A damaged entry costs one warning and is replaced", "[cache]") {
   const std::string sound = read_bytes(entry_path(folder));
 
   std::string damaged = sound;
-  SECTION("cut to 100 bytes") { damaged.resize(100); }
+  SECTION("jit-truncated-cubin: cut to 100 bytes") { damaged.resize(100); }
   SECTION("cut by one byte") { damaged.pop_back(); }
   SECTION("one byte longer") { damaged += 'x'; }
   SECTION("empty") { damaged.clear(); }
@@ -79,7 +79,7 @@ TEST_CASE("A damaged entry costs one warning and is replaced", "[cache]") {
   CHECK(cache.warnings.size() == 1);
 }
 
-TEST_CASE("A full disk leaves no partial file and the kernel in memory", "[cache]") {
+TEST_CASE("jit-quota: a full disk leaves no partial file and the kernel in memory", "[cache]") {
   const TemporaryFolder folder;
   CacheFileCalls calls = system_file_calls();
   calls.write = [](int file, const void* bytes, size_t size) -> int64_t {
@@ -101,7 +101,7 @@ TEST_CASE("A full disk leaves no partial file and the kernel in memory", "[cache
   CHECK(cache.cache.directory().empty());
 }
 
-TEST_CASE("The loser of a rename uses what it built and does not wait", "[cache]") {
+TEST_CASE("jit-rename-loser: the loser of a rename uses what it built and does not wait", "[cache]") {
   const TemporaryFolder folder;
   CacheFileCalls calls = system_file_calls();
   calls.rename = [](const char*, const char*) { return errno = EEXIST, -1; };
@@ -125,7 +125,7 @@ TEST_CASE("A folder that cannot be made is one warning that names it and the set
   CHECK(cache.cache.find(kOtherKey));
 }
 
-TEST_CASE("Folders with spaces and letters of any script work", "[cache]") {
+TEST_CASE("jit-unicode-dir: folders with spaces and letters of any script work", "[cache]") {
   const TemporaryFolder folder("кэш_ü_测试 with space");
   NotingCache(folder.path()).cache.insert(kKey, artefact());
   NotingCache fresh(folder.path());
@@ -163,7 +163,7 @@ TEST_CASE("A private folder that others can write is not used", "[cache]") {
   CHECK(cache.directory().empty());
 }
 
-TEST_CASE("An entry of another user is a miss unless the folder was named", "[cache]") {
+TEST_CASE("jit-other-owner: an entry of another user is a miss unless the folder was named", "[cache]") {
   if (geteuid() != 0) return;  // only root can give a file away
   const TemporaryFolder folder;
   write_bytes(entry_path(folder), encode_entry(kKey, artefact()));

@@ -8,7 +8,7 @@ using namespace mxfa;
 using namespace mxfa::test;
 using Catch::Matchers::Contains;
 
-TEST_CASE("Architectures are an exact list, not a numeric floor", "[driver]") {
+TEST_CASE("rt-arch-120: architectures are an exact list, not a numeric floor", "[driver]") {
   CHECK(arch_of(9, 0) == "sm_90a");
   CHECK(arch_of(10, 0) == "sm_100a");
   CHECK(arch_of(10, 3) == "sm_103a");
@@ -17,7 +17,9 @@ TEST_CASE("Architectures are an exact list, not a numeric floor", "[driver]") {
     CHECK(arch_of(major, minor).empty());
 }
 
-TEST_CASE("A device without kernels is refused with its capability and what is supported", "[driver]") {
+TEST_CASE(
+    "rt-arch-120, rt-arch-89: a device without kernels is refused with its capability and what is supported",
+    "[driver]") {
   CHECK_THAT(refuse_device("NVIDIA GeForce RTX 5090", 12, 0), Contains("RTX 5090") && Contains("12.0") &&
                                                                   Contains("sm_100a") && Contains("sm_90a") &&
                                                                   Contains("emulator"));

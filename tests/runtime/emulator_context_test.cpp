@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
-#include "mxfa/mxfa.hpp"
+#include "host/driver.hpp"
 #include "runtime/temporary.hpp"
 #include "support/catch.hpp"
 
@@ -67,7 +68,8 @@ TEST_CASE("Failing to create leaves a context that says why", "[context]") {
   mxfa_destroy(context);
 }
 
-TEST_CASE("A forked child can neither use nor make a context, and is told so at once", "[context]") {
+TEST_CASE("rt-fork-after-init: a forked child can neither use nor make a context, and is told so at once",
+          "[context]") {
   const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
   const Context context("emulator:b200");
   const pid_t child = fork();
@@ -88,6 +90,56 @@ TEST_CASE("A forked child can neither use nor make a context, and is told so at 
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(status == 0);
+}
+
+TEST_CASE("rt-thread-without-context: the first launch may come from a new thread", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library());
+  const TemporaryFolder folder;
+  const Context context("emulator:b200", folder.path().c_str());
+  const Plan plan = context.quantize(quantize_desc());
+  const Driver driver = load_driver(parse_device("emulator:b200"));
+  CUcontext primary = nullptr;
+  driver.check(driver.cuDevicePrimaryCtxRetain(&primary, driver.device), "retain");
+  driver.check(driver.cuCtxPushCurrent_v2(primary), "push");
+  const std::vector<uint16_t> ones(130 * 2 * 64, 0x3f80);
+  const uint64_t scale_bytes = 2 * 256 * 4;  // 2 heads, 130 rows padded to 256
+  std::vector<CUdeviceptr> allocated;
+  // Aligned to 512, as scales must be; the driver promises 256.
+  const auto allocate = [&](uint64_t bytes) {
+    CUdeviceptr address = 0;
+    driver.check(driver.cuMemAlloc_v2(&address, bytes + 512), "allocate");
+    allocated.push_back(address);
+    return reinterpret_cast<void*>((address + 511) / 512 * 512);
+  };
+  mxfa_quantize_args args{};
+  args.size = sizeof args;
+  args.input = {allocate(ones.size() * 2), 2 * 64, 130, {}};
+  args.payload = allocate(ones.size());
+  args.scales_d = {allocate(scale_bytes), scale_bytes, MXFA_SCALE_ALONG_D};
+  args.scales_tokens = {allocate(scale_bytes), scale_bytes, MXFA_SCALE_ALONG_TOKENS};
+  args.workspace = allocate(plan.workspace());
+  const auto at = [](const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
+  driver.check(driver.cuMemcpyHtoD_v2(at(args.input.data), ones.data(), ones.size() * 2), "upload");
+
+  std::string failure;
+  std::thread([&] {
+    try {
+      plan.prepare(args.workspace, nullptr);
+      plan(args, nullptr);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  }).join();
+  CHECK(failure.empty());
+  driver.check(driver.cuCtxSynchronize(), "kernel");
+  std::vector<uint8_t> payload(ones.size());
+  driver.check(driver.cuMemcpyDtoH_v2(payload.data(), at(args.payload), payload.size()), "download");
+  // 1 / 448 rounds up to the scale 2^-8, and 1 * 2^8 is 0x78 in E4M3.
+  CHECK(payload == std::vector<uint8_t>(ones.size(), 0x78));
+  for (const CUdeviceptr address : allocated) driver.cuMemFree_v2(address);
+  CUcontext popped = nullptr;
+  driver.cuCtxPopCurrent_v2(&popped);
+  driver.cuDevicePrimaryCtxRelease_v2(driver.device);
 }
 
 TEST_CASE("A context made in one thread works in another", "[context]") {

@@ -30,7 +30,9 @@ void compiles_cleanly(const Nvrtc& nvrtc, const char* kernel, const std::string&
 
 }  // namespace
 
-TEST_CASE("Every quantizer compiles for every architecture without a warning or a spill", "[kernels]") {
+TEST_CASE(
+    "jitc-device-intrinsics: every quantizer compiles for every architecture without a warning or a spill",
+    "[kernels]") {
   const Nvrtc nvrtc;
   for (const char* arch : {"sm_90a", "sm_100a", "sm_103a"})
     for (const int head_dim : {64, 96, 128})
@@ -41,8 +43,10 @@ TEST_CASE("Every quantizer compiles for every architecture without a warning or 
               {{"head_dim", head_dim, false}, {"layout", layout, false}, {"floor", floor, false}});
 }
 
-TEST_CASE("Every attention kernel compiles for every architecture without a warning or a spill",
-          "[kernels]") {
+TEST_CASE(
+    "jitc-device-intrinsics: every attention kernel compiles for every architecture without a warning or a "
+    "spill",
+    "[kernels]") {
   const Nvrtc nvrtc;
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 128})
