@@ -59,6 +59,16 @@ TEST_CASE("fwd-nan-capacity-tail: 64 rows of NaN after the packed total", "[atte
   check_case(make_inputs(problem_of({70, 100}, {64, 100}, 2, 128), false), tail);
 }
 
+// A buffer may hold more rows than the offsets cover: those are never read (NaN in Q, K and V) and never
+// written (run_attention checks O).
+TEST_CASE("fwd-rows-past-offsets: two more rows than the offsets cover", "[attention][cases][sm_100]") {
+  LaunchOptions tail;
+  tail.tail_rows = 2;
+  const AttentionInputs inputs = make_inputs(problem_of({14, 29, 51}, {14, 29, 51}, 2, 128), false);
+  check_case(inputs, tail);
+  CHECK(run_attention(inputs, tail) == run_attention(inputs));
+}
+
 TEST_CASE("fwd-single-key: one key returns V bit for bit", "[attention][cases][sm_100]") {
   const auto inputs = make_inputs(problem_of({5, 130}, {1, 1}, 2, 128), false);
   const AttentionOutputs outputs = run_attention(inputs);
@@ -110,6 +120,18 @@ TEST_CASE("mxa-tile-boundary: no accuracy cliff at 128 keys", "[attention][cases
   check_kernel_rounding(inputs, outputs);
   check_exact(inputs, outputs);
   CHECK(cosine_of_sequence(inputs, outputs, 1) > cosine_of_sequence(inputs, outputs, 0) - 0.001);
+}
+
+TEST_CASE("mxa-error-not-growing: the error at 8192 keys is at most twice that at 512",
+          "[attention][cases][sm_100]") {
+  const auto error_with = [](int keys) {
+    const auto inputs = make_inputs(problem_of({64}, {keys}, 1, 128), true);
+    const AttentionOutputs outputs = run_attention(inputs);
+    check_exact(inputs, outputs);
+    const AttentionResult exact = attention_forward(inputs.problem, inputs.q, inputs.k, inputs.v);
+    return deviation(bf16_to_double(std::span<const uint16_t>(outputs.o)), exact.o).relative_l2;
+  };
+  CHECK(error_with(8192) <= 2 * error_with(512));
 }
 
 TEST_CASE("mxa-nan-payload-tail: NaN payload in the next sequence", "[attention][cases][sm_100]") {

@@ -140,6 +140,11 @@ TEST_CASE("fwd-misaligned-base: a base that is not 16-byte aligned is refused", 
                  {"K", "16", "align"});
 }
 
+TEST_CASE("fwd-noncontiguous-v: a head-major V is refused with the rule for strides", "[attention][sm_100]") {
+  refused_launch(small_inputs(false, 83, 150), [](auto& args) { args.v.row_stride = 128; },
+                 {"V.row_stride is 128", "at least heads * head_dim = 2 * 128 = 256"});
+}
+
 TEST_CASE("Buffers and strides that do not fit are refused", "[attention][sm_100]") {
   const AttentionInputs inputs = small_inputs(false);
   refused_launch(inputs, [](auto& args) { args.v.rows = 129; }, {"V", "129", "130"});
