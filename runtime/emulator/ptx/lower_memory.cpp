@@ -183,6 +183,7 @@ void lower_ldmatrix(Lowering& l, const Match& m) {
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
   if (m.get("shape") == "m8n16" || (shape == 1) != (m.get("t") == "b8"))
     return l.refuse("only m8n8.b16 and m16n16.b8 are modelled");
+  if (shape == 1 && (count == 4 || !m.has("trans"))) l.fail("ldmatrix.m16n16 is .x1 or .x2, and .trans");
   const Operand& d = l.operand(0);
   const size_t registers = shape == 0 ? count : 2 * count;
   if ((d.kind == Operand::Kind::Vector ? d.elements.size() : 1) != registers)
@@ -197,6 +198,7 @@ void lower_stmatrix(Lowering& l, const Match& m) {
   const uint32_t count = m.get("num") == "x1" ? 1 : m.get("num") == "x2" ? 2 : 4;
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
   if ((shape == 1) != (m.get("t") == "b8")) l.fail("stmatrix: m8n8 goes with b16, m16n8 with b8");
+  if (shape == 1 && !m.has("trans")) l.fail("stmatrix.m16n8 is .trans");
   const Operand& s = l.operand(1);
   if ((s.kind == Operand::Kind::Vector ? s.elements.size() : 1) != count)
     l.fail(s, fmt::format("{} registers are needed", count));
