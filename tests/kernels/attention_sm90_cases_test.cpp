@@ -81,6 +81,25 @@ TEST_CASE("fwd-first-block-masked-negative: scores of -128 after blocks without 
     }
 }
 
+TEST_CASE("fwd-scale-zero with a causal mask: the mean of the visible keys, never 0 * infinity",
+          "[gpu][sm_90][cases]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  AttentionProblem problem = problem_of({33}, {33}, 2, 128);
+  problem.causal = true;
+  problem.scale = 0.0;
+  AttentionInputs inputs = make_inputs(problem, false);
+  std::fill(inputs.bf16_v.begin(), inputs.bf16_v.end(), bf16_from_double(1.0));
+  update_inputs(inputs);
+  const AttentionOutputs outputs = check_case(inputs);
+  // 0.004 is half a BF16 step at 1; the logarithm is FP32's.
+  for (const double o : bf16_to_double(std::span<const uint16_t>(outputs.o)))
+    REQUIRE(std::fabs(o - 1.0) <= 0.004);
+  for (int head = 0; head < 2; ++head)
+    for (int row = 0; row < 33; ++row)
+      REQUIRE(std::fabs(outputs.lse[head * 33 + row] - std::log(row + 1.0)) < 0.001);
+}
+
 TEST_CASE("fwd-window-equals-causal: the same mask in four spellings gives the same bits",
           "[gpu][sm_90][cases]") {
   const OnHopper hopper;
