@@ -182,11 +182,15 @@ void wgmma_issue(Warp& warp, const Wgmma& wgmma, std::span<Row* const> d, std::s
   if (op->arrived != 15) return;
   group.ready = number;
   const uint32_t index = warp.index / 4;
-  cta.cluster->events.submit(
-      queue_of(cta, index),
-      fmt::format("wgmma m64n{}k{} by cta {} warps {}-{} pc {}", wgmma.n, 256 / format_bits(wgmma.a),
-                  cta.rank, 4 * index, 4 * index + 3, op->pc),
-      [&cta, &group] { perform_next(cta, group); });
+  EventQueue& events = cta.cluster->events;
+  const uint64_t queue = queue_of(cta, index);
+  if (events.immediate() && events.size(queue) == 0)
+    perform_next(cta, group);
+  else
+    events.submit(queue,
+                  fmt::format("wgmma m64n{}k{} by cta {} warps {}-{} pc {}", wgmma.n,
+                              256 / format_bits(wgmma.a), cta.rank, 4 * index, 4 * index + 3, op->pc),
+                  [&cta, &group] { perform_next(cta, group); });
   ++cta.cluster->epoch;  // warps may wait for this one to issue
 }
 
