@@ -21,7 +21,7 @@ std::optional<LengthDistribution> length_distribution(const nlohmann::json& json
   if (json["kind"] == "lognormal")
     return LengthDistribution{Kind::kLognormal, 0,           0,          json["median"],
                               json["sigma"],    json["min"], json["max"]};
-  return std::nullopt;  // bimodal: drawn from two uniforms, not a distribution of ours
+  return std::nullopt;  // bimodal: drawn from two uniforms, not a distribution of ours; see the next test
 }
 
 }  // namespace
@@ -39,6 +39,23 @@ TEST_CASE("Random lengths agree with the benchmark shapes", "[random]") {
     ++checked;
   }
   CHECK(checked == 7);
+}
+
+TEST_CASE("Two draws a length give the bimodal benchmark shape", "[random]") {
+  for (const auto& shape : load_vectors("shapes.json")) {
+    const auto& d = shape["kv_dist"];
+    if (d["kind"] != "bimodal") continue;
+    Random random(shape["seed_kv"]);
+    std::vector<int32_t> lengths;
+    for (int b = 0; b < shape["batch"].get<int>(); ++b) {  // the first draw picks the mode, the second the value
+      const bool small = random.uniform() < d["p_a"].get<double>();
+      const int32_t lo = d[small ? "a_lo" : "b_lo"], hi = d[small ? "a_hi" : "b_hi"];
+      lengths.push_back(lo + int32_t(std::floor(random.uniform() * (hi - lo + 1))));
+    }
+    CHECK(std::vector<int32_t>(lengths.begin(), lengths.begin() + 8) ==
+          shape["first8_kv"].get<std::vector<int32_t>>());
+    CHECK(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == shape["total_kv"].get<int64_t>());
+  }
 }
 
 TEST_CASE("Normal data has the moments of a normal distribution", "[random]") {

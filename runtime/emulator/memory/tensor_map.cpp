@@ -53,7 +53,8 @@ std::string check(const TiledTensor& t, int bytes, bool is_float) {
   uint64_t box_bytes = bytes;
   for (uint32_t i = 0; i < t.rank; ++i) box_bytes *= t.box[i];
   if (box_bytes > kLargestBox)
-    return fmt::format("the box has {} bytes, more than the {} bytes of an SM's shared memory", box_bytes, kLargestBox);
+    return fmt::format("the box has {} bytes, more than the {} bytes of an SM's shared memory", box_bytes,
+                       kLargestBox);
   if (inner % 16 != 0)
     return fmt::format("the inner box extent is {} bytes: a multiple of 16 is needed", inner);
   const auto mode = static_cast<Swizzle>(t.swizzle);
