@@ -10,7 +10,7 @@
 
 using namespace mxfa;
 using namespace mxfa::test;
-using Catch::Matchers::Contains;
+using mxfa::test::Contains;
 
 namespace {
 

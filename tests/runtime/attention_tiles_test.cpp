@@ -10,7 +10,7 @@
 #include "support/catch.hpp"
 
 using namespace mxfa;
-using Catch::Matchers::Contains;
+using mxfa::test::Contains;
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 using namespace mxfa;
 using namespace mxfa::test;
-using Catch::Matchers::Contains;
+using mxfa::test::Contains;
 
 TEST_CASE("rt-arch-120: architectures are an exact list, not a numeric floor", "[driver]") {
   CHECK(arch_of(9, 0) == "sm_90a");

@@ -4,7 +4,7 @@
 #include "support/catch.hpp"
 
 using namespace mxfa;
-using Catch::Matchers::Contains;
+using mxfa::test::Contains;
 using Catch::Matchers::Equals;
 
 namespace {
