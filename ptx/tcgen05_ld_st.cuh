@@ -39,6 +39,15 @@ MXFA_TCGEN05_LD_ST(32)
 MXFA_TCGEN05_LD_ST(64)
 MXFA_TCGEN05_LD_ST(128)
 
+// tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 -- the load, and the maximum of the thread's 32 columns:
+// NaN when any of them is.  PTX 9.0, sm_103a; `maximum` too holds nothing before tcgen05_wait_ld.
+MXFA_DEVICE void tcgen05_ld_red_max_nan_32x32b(uint32_t address, float (&r)[32], float& maximum) {
+  asm volatile("tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" MXFA_REGS_32 "}, %32, [%33];"
+               : MXFA_OPS_32("=f", r, 0), "=f"(maximum)
+               : "r"(address)
+               : "memory");
+}
+
 #undef MXFA_TCGEN05_LD_ST
 #undef MXFA_TCGEN05_ST
 #undef MXFA_TCGEN05_LD

@@ -1,6 +1,8 @@
 // Tensor-core instructions, end to end: operands through shared memory, results through tensor memory or
 // registers. Operands are small integers and powers of two, so every sum is exact in any order and the
 // comparison is by bits.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 
@@ -117,6 +119,44 @@ TEST_CASE("tensor memory gives back what tcgen05.st put there, each warp in its 
   const auto out = run_kernel({body, "", "sm_100a", 128}, {}, 128 * 8);
   for (uint32_t thread = 0; thread < 128; ++thread) {
     for (uint32_t i = 0; i < 8; ++i) CHECK(out[thread * 8 + i] == thread * 100 + 1 + (i + 4) % 8);
+  }
+}
+
+TEST_CASE("tcgen05.ld.red reduces the columns of each thread beside the load", "[one_op]") {
+  if (!can_run("sm_103a")) return;
+  // Columns 0, -0, thread - 40, -thread, as floats; thread 9 has a NaN.
+  std::string body = allocate(32);
+  body +=
+      "  cvt.rn.f32.u32 %f1, %thread;\n  add.f32 %f2, %f1, 0fC2200000;\n  neg.f32 %f3, %f1;\n"
+      "  setp.eq.u32 %p1, %thread, 9;\n  selp.f32 %f3, 0f7FC00000, %f3, %p1;\n"
+      "  mov.b32 %r1, 0;\n  mov.b32 %r2, 0x80000000;\n  mov.b32 %r3, %f2;\n  mov.b32 %r4, %f3;\n"
+      "  tcgen05.st.sync.aligned.32x32b.x4.b32 [%r71], {%r1, %r2, %r3, %r4};\n"
+      "  tcgen05.wait::st.sync.aligned;\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x4.max.NaN.f32 {%f11, %f12, %f13, %f14}, %f15, [%r71];\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x4.max.f32 {%f11, %f12, %f13, %f14}, %f16, [%r71];\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x2.min.f32 {%f11, %f12}, %f17, [%r71];\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.f32 {%f11, %f12, %f13, %f14}, %f18, [%r71];\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x4.min.s32 {%r11, %r12, %r13, %r14}, %r16, [%r71];\n"
+      "  tcgen05.ld.red.sync.aligned.32x32b.x4.max.u32 {%r11, %r12, %r13, %r14}, %r17, [%r71];\n"
+      "  tcgen05.wait::ld.sync.aligned;\n"
+      "  mov.b32 %r1, %f15;\n  mov.b32 %r2, %f16;\n  mov.b32 %r3, %f17;\n  mov.b32 %r4, %f18;\n"
+      "  mov.b32 %r5, %r16;\n  mov.b32 %r6, %r17;\n  mov.b32 %r7, %r13;\n  mov.b32 %r8, %f14;\n" +
+      store_registers(8) + release(32);
+  const auto out = run_kernel({body, "", "sm_103a", 128}, {}, 128 * 8);
+  for (uint32_t thread = 0; thread < 128; ++thread) {
+    CAPTURE(thread);
+    const float up = static_cast<float>(thread) - 40.0f, down = -static_cast<float>(thread);
+    const auto bits = [](float x) { return std::bit_cast<uint32_t>(x); };
+    const uint32_t fourth = thread == 9 ? 0x7fc00000 : bits(down);
+    CHECK(out[thread * 8] == (thread == 9 ? 0x7fffffff : bits(std::max(up, 0.0f))));
+    CHECK(out[thread * 8 + 1] == bits(std::max(up, 0.0f)));
+    CHECK(out[thread * 8 + 2] == 0x80000000);
+    CHECK(out[thread * 8 + 3] == bits(thread == 9 ? 31.0f : std::max(std::fabs(up), -down)));
+    const uint32_t words[4] = {0, 0x80000000, bits(up), fourth};
+    CHECK(out[thread * 8 + 4] == 0x80000000);
+    CHECK(out[thread * 8 + 5] == *std::max_element(words, words + 4));
+    CHECK(out[thread * 8 + 6] == bits(up));
+    CHECK(out[thread * 8 + 7] == fourth);
   }
 }
 

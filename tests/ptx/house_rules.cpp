@@ -129,7 +129,8 @@ TEST_CASE("ptx/house: every form names a header that spells it", "[style]") {
     std::string opcode = form.text.substr(0, form.text.find_first_of(" ;"));
     // The headers spell one text for both CTA groups, and one for every N.
     opcode = std::regex_replace(opcode, std::regex("cta_group::2"), "cta_group::1");
-    opcode = std::regex_replace(opcode, std::regex("32x32b\\.x[0-9]+"), "32x32b.x64");
+    opcode = std::regex_replace(opcode, std::regex("(ld|st)\\.sync\\.aligned\\.32x32b\\.x[0-9]+"),
+                                "$1.sync.aligned.32x32b.x64");
     opcode = std::regex_replace(opcode, std::regex("m64n[0-9]+k16"), "m64n64k16");
     INFO(file << ": " << form.text);
     if (opcode.find('.') == std::string::npos) {

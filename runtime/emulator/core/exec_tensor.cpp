@@ -56,19 +56,27 @@ Step relinquish(Exec& x, const MicroOp& op) {
   return Step::Sync;
 }
 
+// Of tcgen05.ld.red; the layout of aux is that of lower_tcgen05_ld_red.
+std::optional<TmemReduction> reduction_of(uint32_t aux) {
+  if (!(aux & 32)) return std::nullopt;
+  return TmemReduction{(aux & 64) != 0, (aux & 128) != 0, (aux >> 16 & 1) != 0,
+                       static_cast<TmemReduction::Type>(aux >> 17 & 3)};
+}
+
 Step load_tmem(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   x.leave();
   const uint32_t address =
       same_in_all(x, op.src[0], "the tensor-memory address") + static_cast<uint32_t>(op.imm);
-  Row* rows[128];
+  Row* rows[129];
   static thread_local Row sink;  // outlives the instruction: a late load may still write it
   for (uint32_t k = 0; k < op.count; ++k) {
     const uint32_t row = x.lists[op.list + k];
     rows[k] = row == kNoRow ? &sink : &x.dst(row);
   }
   tcgen05_ld(*x.warp, static_cast<TmemShape>(op.aux & 15), static_cast<int>(op.aux >> 8 & 255), op.aux & 16,
-             address, static_cast<int32_t>(op.mode), std::span<Row* const>(rows, op.count));
+             address, static_cast<int32_t>(op.mode), std::span<Row* const>(rows, op.count),
+             reduction_of(op.aux));
   return Step::Sync;
 }
 

@@ -84,8 +84,15 @@ enum class TmemShape { S32x32b, S16x64b, S16x128b, S16x256b, S16x32bx2 };
 // registers[r] is the row of register r; a load writes active rows of it no later than wait::ld.  Under the
 // lazy and random schedules that is after the instruction: until the wait the rows must belong to no other
 // register.  Source rows of a store are read at issue.
+// tcgen05.ld.red: over the registers of each thread.  f32: a NaN loses unless `nan`; -0 < +0.
+struct TmemReduction {
+  enum class Type { U32, S32, F32 };
+  bool maximum, nan, absolute;
+  Type type;
+};
+// With a reduction the last row takes its value.
 void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset,
-                std::span<Row* const> registers);
+                std::span<Row* const> registers, const std::optional<TmemReduction>& reduction = {});
 void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t address, int32_t half_offset,
                 std::span<const Row* const> registers);
 bool tcgen05_wait_ld(Warp& warp);  // performs what is pending; never blocks for long

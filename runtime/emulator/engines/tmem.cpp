@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -306,12 +308,45 @@ void tcgen05_relinquish(Warp& warp, int cta_group) {
   memory(warp, "relinquish_alloc_permit").relinquished = true;
 }
 
+namespace {
+
+uint32_t combine(const TmemReduction& r, uint32_t a, uint32_t b) {
+  if (r.type == TmemReduction::Type::U32) return (a < b) == r.maximum ? b : a;
+  if (r.type == TmemReduction::Type::S32)
+    return (static_cast<int32_t>(a) < static_cast<int32_t>(b)) == r.maximum ? b : a;
+  const float x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
+  if (std::isnan(x) || std::isnan(y)) {
+    if (r.nan || (std::isnan(x) && std::isnan(y))) return 0x7fffffff;
+    return std::isnan(x) ? b : a;
+  }
+  const bool less = x < y || (x == y && std::signbit(x) && !std::signbit(y));
+  return less == r.maximum ? b : a;
+}
+
+// The load, and with a reduction its value into the last row.
+void load_and_reduce(const TensorMemory& tmem, const Access& access, uint32_t mask,
+                     std::span<Row* const> rows, const std::optional<TmemReduction>& reduction) {
+  if (!reduction) return load(tmem, access, mask, rows);
+  const auto loaded = rows.first(rows.size() - 1);
+  load(tmem, access, mask, loaded);
+  const uint32_t value_mask = reduction->absolute ? 0x7fffffff : 0xffffffff;
+  for (uint32_t t = 0; t < kLanes; ++t) {
+    if (!(mask >> t & 1)) continue;
+    uint32_t value = loaded[0]->lane[t] & value_mask;
+    for (const Row* row : loaded.subspan(1)) value = combine(*reduction, value, row->lane[t] & value_mask);
+    rows.back()->lane[t] = value;
+  }
+}
+
+}  // namespace
+
 void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset,
-                std::span<Row* const> registers) {
-  const Access access = check(warp, "ld", shape, repeat, pack16, address, half_offset, registers.size());
+                std::span<Row* const> registers, const std::optional<TmemReduction>& reduction) {
+  const Access access = check(warp, reduction ? "ld.red" : "ld", shape, repeat, pack16, address, half_offset,
+                              registers.size() - (reduction ? 1 : 0));
   EventQueue& events = warp.cta->cluster->events;
   TensorMemory& tmem = *warp.cta->tensor_memory;
-  if (events.immediate()) return load(tmem, access, warp.mask, registers);
+  if (events.immediate()) return load_and_reduce(tmem, access, warp.mask, registers, reduction);
   // Registers are undefined until wait::ld.
   std::vector<Row*> rows(registers.begin(), registers.end());
   for (Row* row : rows)
@@ -321,8 +356,8 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
   events.submit(tmem_load_queue(warp.cta->rank, warp.index),
                 fmt::format("tcgen05.ld at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
                             warp.index, warp.pc),
-                [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows)] {
-                  load(tmem, access, mask, rows);
+                [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows), reduction] {
+                  load_and_reduce(tmem, access, mask, rows, reduction);
                   --warp.pending_tmem_loads;
                 });
 }

@@ -80,6 +80,7 @@ void lower_tcgen05_cp(Lowering& l, const Match& m);
 void lower_tcgen05_dealloc(Lowering& l, const Match& m);
 void lower_tcgen05_fence(Lowering& l, const Match& m);
 void lower_tcgen05_ld(Lowering& l, const Match& m);
+void lower_tcgen05_ld_red(Lowering& l, const Match& m);
 void lower_tcgen05_mma(Lowering& l, const Match& m);
 void lower_tcgen05_relinquish(Lowering& l, const Match& m);
 void lower_tcgen05_st(Lowering& l, const Match& m);

@@ -89,6 +89,25 @@ void lower_tcgen05_ld(Lowering& l, const Match& m) {
   l.mark_pending_load(op);
 }
 
+// A load whose list ends with the register of the reduced value.  aux, besides: bit 5 this form, 6 max, 7
+// .NaN, 16 .abs, 17-18 type (0 .u32, 1 .s32, 2 .f32).
+void lower_tcgen05_ld_red(Lowering& l, const Match& m) {
+  const TmemShape shape = shape_of(m.get("shape"));
+  const bool two = shape == TmemShape::S16x32bx2, real = m.get("t") == "f32";
+  check_registers(l, l.operand(0), registers_of(shape, repeat(m)));
+  if (two != (l.operands() == 4)) l.fail("the distance of the second half goes with .16x32bx2");
+  if (!real && (m.has("abs") || m.has("NaN"))) l.fail(".abs and .NaN go with .f32");
+  auto op = l.emit(handlers::tcgen05_load());
+  const uint32_t type = real ? 2 : m.get("t") == "s32" ? 1 : 0;
+  op.aux(static_cast<uint32_t>(shape) | 32u | (m.get("op") == "max" ? 64u : 0u) | (m.has("NaN") ? 128u : 0u) |
+         repeat(m) << 8 | (m.has("abs") ? 1u << 16 : 0u) | type << 17);
+  tmem_address(l, op, 0, l.operand(2));
+  if (two) op.mode(static_cast<uint32_t>(l.integer(l.operand(3), "the distance of the second half")));
+  op.list_dst(l.operand(0), 32);
+  op.list_dst(l.operand(1), 32);
+  l.mark_pending_load(op);
+}
+
 void lower_tcgen05_st(Lowering& l, const Match& m) {
   const TmemShape shape = shape_of(m.get("shape"));
   const bool two = shape == TmemShape::S16x32bx2;
