@@ -33,26 +33,38 @@ namespace mxfa::reference {
 namespace {
 
 constexpr int kKeyBlock = 128;
+constexpr int kScaleGroup = 32;  // keys that share a dynamic scale of P
 constexpr int kRowsPerTask = 16;
 constexpr double kFp32Step = 0x1p-22;
 constexpr double kE4m3PScale = 256.0;  // the constant scale 2^-8 of P, stored as 256 P
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // K of one MMA instruction: 32 bytes of operand.
-int fused_terms(PFormat format) { return format == PFormat::kE4m3Constant ? 32 : 16; }
+bool is_e4m3(PFormat format) { return format == PFormat::kE4m3Constant || format == PFormat::kE4m3Dynamic; }
+int fused_terms(PFormat format) { return is_e4m3(format) ? 32 : 16; }
 double fused_sum_error(PFormat format) { return (fused_terms(format) + 1) * 0x1p-25 + 0x1p-23; }
 
-double round_p(double p, PFormat format) {
+// `scale`: what a stored E4M3 value is multiplied with.
+double round_p(double p, PFormat format, double scale) {
   if (format == PFormat::kBf16) return round_to_bf16(p);
-  if (format == PFormat::kE4m3Constant) return round_to_e4m3(kE4m3PScale * p) / kE4m3PScale;
+  if (is_e4m3(format)) return round_to_e4m3(p / scale) * scale;
   return p;
 }
-// Distance between two roundings of one p under different reference points: each within half a step.
-double rounding_freedom(double p, PFormat format) {
+// Distance between two roundings of one p under different reference points or scales: each within half a
+// step.
+double rounding_freedom(double p, PFormat format, double scale) {
   if (format == PFormat::kBf16) return p * 0x1p-8;
-  // Normal: 2 * 2^-4 of p.  Subnormal: steps of 2^-9 of 256 p, doubled because m may move by up to a binade.
-  if (format == PFormat::kE4m3Constant) return p * 0x1p-3 + 2 * 0x1p-9 / kE4m3PScale;
+  // Normal: 2 * 2^-4 of p.  Subnormal: steps of 2^-9 of p / scale, doubled because m may move by up to a
+  // binade, or the scale by one.
+  if (is_e4m3(format)) return p * 0x1p-3 + 2 * 0x1p-9 * scale;
   return 0;
+}
+
+// The smallest power of two, not below 2^-127, that brings `largest` to 448 or less.
+double dynamic_p_scale(double largest) {
+  int exponent = 0;
+  if (std::frexp(largest / kE4m3Max, &exponent) == 0.5) --exponent;
+  return std::ldexp(1.0, std::max(exponent, -127));
 }
 
 double threshold_of(const AttentionOptions& options) {
@@ -143,15 +155,31 @@ class Row {
             {std::max(keys.first, n * kKeyBlock), std::min(keys.last, (n + 1) * kKeyBlock)});
   }
 
+  // The scale of P of the keys of one group, and whether an error of the largest p could change it.
+  void find_p_scale(KeyInterval group) {
+    p_scale_ = 1 / kE4m3PScale;
+    scale_undecided_ = false;
+    if (in_.options.p_format != PFormat::kE4m3Dynamic) return;
+    const double largest = *std::max_element(&x_[group.first], &x_[group.last - 1] + 1);
+    const double p = std::exp2(largest - maximum_);
+    const double relative =
+        std::exp2(difference_error(largest, largest_error_)) * (1 + in_.options.exp2_error) - 1;
+    p_scale_ = dynamic_p_scale(p);
+    scale_undecided_ =
+        dynamic_p_scale(p * (1 + relative)) != dynamic_p_scale(p * (1 - std::min(relative, 1.0)));
+  }
+
   void block(int sequence, int head_kv, KeyInterval keys) {
     const double block_maximum = *std::max_element(&x_[keys.first], &x_[keys.last - 1] + 1);
     largest_error_ =
         std::max(largest_error_, *std::max_element(&error_[keys.first], &error_[keys.last - 1] + 1));
     move_maximum(block_maximum);
     for (int64_t j = keys.first; j < keys.last; ++j) {
+      if (j == keys.first || j % kScaleGroup == 0)
+        find_p_scale({j, std::min(keys.last, (j / kScaleGroup + 1) * kScaleGroup)});
       const double p = std::exp2(x_[j] - maximum_);
       const bool unknown = in_.options.row_maximum == RowMaximum::kUnknown;
-      const double rounded = unknown ? p : round_p(p, in_.options.p_format);
+      const double rounded = unknown ? p : round_p(p, in_.options.p_format, p_scale_);
       const double* v = key_row(in_.v, sequence, j, head_kv);
       sum_ += p;
       for (int d = 0; d < dim_; ++d) o_[d] += rounded * v[d];
@@ -190,13 +218,14 @@ class Row {
   void spread_of(int64_t j, double p, double rounded, const double* v) {
     const PFormat format = in_.options.p_format;
     const double relative = std::exp2(difference_error(x_[j], error_[j])) * (1 + in_.options.exp2_error) - 1;
-    double spread = std::max(round_p(p * (1 + relative), format) - rounded,
-                             rounded - round_p(p * (1 - std::min(relative, 1.0)), format));
+    double spread = std::max(round_p(p * (1 + relative), format, p_scale_) - rounded,
+                             rounded - round_p(p * (1 - std::min(relative, 1.0)), format, p_scale_));
     // `rounded` is p itself; the kernel's rounding, under any reference point, is within half a step of its
     // own p.
     if (in_.options.row_maximum == RowMaximum::kUnknown)
-      spread = relative * p + rounding_freedom(p * (1 + relative), format);
-    if (undecided_) spread = std::max(spread, rounding_freedom(p, format) + relative * p);
+      spread = relative * p + rounding_freedom(p * (1 + relative), format, p_scale_);
+    if (undecided_ || scale_undecided_)
+      spread = std::max(spread, rounding_freedom(p, format, p_scale_) + relative * p);
     sum_spread_ += relative * p;
     for (int d = 0; d < dim_; ++d) {
       const double magnitude = std::fabs(v[d]);
@@ -226,7 +255,8 @@ class Row {
   std::vector<double> x_, error_;
   std::vector<double> o_, spread_, absolute_;  // sum P v; its error so far; sum P |v|
   double sum_ = 0, sum_spread_ = 0, maximum_ = 0, largest_error_ = 0;
-  bool undecided_ = false;
+  double p_scale_ = 1;
+  bool undecided_ = false, scale_undecided_ = false;
 };
 
 void check(const Inputs& in) {
@@ -259,9 +289,9 @@ std::vector<Task> list_tasks(const AttentionProblem& p) {
 
 }  // namespace
 
-AttentionOptions kernel_numerics(bool mxfp8) {
+AttentionOptions kernel_numerics(bool mxfp8, bool dynamic_p) {
   AttentionOptions options;
-  options.p_format = mxfp8 ? PFormat::kE4m3Constant : PFormat::kBf16;
+  options.p_format = !mxfp8 ? PFormat::kBf16 : dynamic_p ? PFormat::kE4m3Dynamic : PFormat::kE4m3Constant;
   options.row_maximum = RowMaximum::kBlockWalk;
   options.bounds = true;
   // Part of the exponentials comes from a cubic minimax polynomial: 8.8e-5, and a few FP32 roundings.

@@ -33,8 +33,10 @@ struct AttentionProblem {
 // the unrounded P.
 enum class PFormat {
   kExact,
-  kBf16,         // P rounded to BF16
-  kE4m3Constant  // 256 P rounded to E4M3, saturating at 448, times 2^-8
+  kBf16,          // P rounded to BF16
+  kE4m3Constant,  // 256 P rounded to E4M3, saturating at 448, times 2^-8
+  kE4m3Dynamic  // P / X rounded to E4M3, times X: for each row and 32 keys of the sequence the smallest power
+                // of two X that brings the largest visible P to 448 or less
 };
 
 // The reference point m decides where P falls between two representable values.  kBlockWalk visits keys in
@@ -56,7 +58,7 @@ struct AttentionOptions {
 
 // The options a kernel of this library is compared with.  Blackwell: block walk, its P format, bounds. Hopper
 // (BF16): key blocks of many widths and a reference point that moves when sums grow, hence kUnknown.
-AttentionOptions kernel_numerics(bool mxfp8);
+AttentionOptions kernel_numerics(bool mxfp8, bool dynamic_p = false);
 AttentionOptions hopper_kernel_numerics();
 
 // The keys that query `row` of a sequence sees.
