@@ -50,7 +50,8 @@ compiles() {  # DEVICE SHAPES...
     "$program" compile "$shape" --device "$on" --strict --quiet || { echo "check: $shape on $on"; failed=1; }
   done
 }
-compiles emulator:b200 configs/shapes/{cross,quantize,quickstart}.json
+compiles emulator:b200 configs/shapes/{cross,masks,quantize,quickstart}.json
+compiles emulator:gb300 configs/shapes/{cross,masks}.json
 compiles emulator:h200 configs/shapes/{masks,quantize}.json
 
 [ $failed -eq 0 ] && echo 'check: all rules kept, no kernel spills'

@@ -2,7 +2,12 @@
 // description (mxfa_plan_describe): numbers and words one a line, lists of records as tables.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
 #include "common.hpp"
+#include "load_balance.hpp"
 #include "plan_shape.hpp"
 #include "session.hpp"
 
@@ -51,22 +56,48 @@ void print_object(const ordered_json& object, const std::string& indent) {
   }
 }
 
-int explain(const std::vector<std::string>& files, const CommonFlags& flags) {
+// The schedule of a plan that has the work of each SM; null else.
+ordered_json schedule_of(const ordered_json& description) {
+  const ordered_json schedule =
+      description.value("options", ordered_json()).value("schedule", ordered_json());
+  return schedule.contains("work") ? schedule : ordered_json();
+}
+
+// The description without the list of loads, which load_histogram shows as a picture.
+ordered_json without_loads(ordered_json description) {
+  if (!schedule_of(description).is_null()) description["options"]["schedule"].erase("work");
+  return description;
+}
+
+int explain(const std::vector<std::string>& files, const std::string& svg_file, const CommonFlags& flags) {
   const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
   const JsonReport report(flags.json);
+  std::ofstream svg;
+  if (!svg_file.empty()) {
+    svg.open(svg_file, std::ios::binary);
+    if (!svg)
+      throw InputError(fmt::format("--svg {}: cannot write this path: {}", svg_file, std::strerror(errno)));
+  }
   const Session session(flags);
   ordered_json out = ordered_json::array();
+  std::vector<TitledSchedule> schedules;
   for (const Shape& shape : shapes) {
     for (const PlannedKernel& planned : plan_all(session.context(), shape)) {
+      const ordered_json schedule = schedule_of(planned.description);
       if (!report.on_stdout()) {
         fmt::print("{}: {}\n", shape.source, planned.purpose);
-        print_object(planned.description, "  ");
+        print_object(without_loads(planned.description), "  ");
+        if (!schedule.is_null())
+          fmt::print("  estimated work of the SMs, in blocks of keys:\n{}", load_histogram(schedule, "    "));
         fmt::print("\n");
       }
+      if (!schedule.is_null()) schedules.push_back({shape.source, schedule});
       out.push_back({{"shape", shape.source}, {"purpose", planned.purpose}, {"plan", planned.description}});
     }
   }
   report.write({{"command", "explain"}, {"plans", out}});
+  if (svg.is_open() && !(svg << load_heat_maps(schedules)).flush())
+    throw InputError(fmt::format("--svg {}: writing failed", svg_file));
   return kPassed;
 }
 
@@ -76,10 +107,13 @@ void add_explain(CLI::App& app, CommonFlags& flags, int& exit_code) {
   CLI::App* command = app.add_subcommand("explain", "show the plan without running it");
   auto files = std::make_shared<std::vector<std::string>>();
   command->add_option("SHAPE", *files, "shape files")->required();
+  auto svg = std::make_shared<std::string>();
+  command->add_option("--svg", *svg,
+                      "write heat maps of the work of every SM under each scheduler to this file");
   add_common_flags(*command, flags);
-  command->callback([files, &flags, &exit_code] {
+  command->callback([files, svg, &flags, &exit_code] {
     check_environment(flags);
-    exit_code = explain(*files, flags);
+    exit_code = explain(*files, *svg, flags);
   });
 }
 

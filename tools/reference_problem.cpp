@@ -22,7 +22,8 @@ reference::AttentionProblem attention_problem(const Shape& shape) {
 
 reference::AttentionOptions attention_numerics(const std::string& arch, const Shape& shape) {
   return arch == "sm_90a" ? reference::hopper_kernel_numerics()
-                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8);
+                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8,
+                                                       shape.mxfp8.p_scale == PScale::dynamic);
 }
 
 }  // namespace mxfa::tools

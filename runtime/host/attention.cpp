@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "host/attention_schedule.hpp"
 #include "host/attention_tiles.hpp"
 #include "host/plan.hpp"
 #include "host/tensor_map.hpp"
@@ -45,40 +46,21 @@ void check_attention(const mxfa_attention& a) {
                "MXFA_BLOCK_1X32 (0) or MXFA_BLOCK_32X32 (1)");
   check_one_of(a.p_scale, {MXFA_P_CONSTANT, MXFA_P_DYNAMIC}, "p_scale",
                "MXFA_P_CONSTANT (0) or MXFA_P_DYNAMIC (1)");
-  if (a.p_scale == MXFA_P_DYNAMIC)
-    invalid("p_scale dynamic is not supported by attention_fwd yet; use MXFA_P_CONSTANT (2^-8)");
-  if (a.dtype == MXFA_BF16 && (a.scaling_mode || a.block))
-    invalid("scaling_mode {} and block {} belong to MXFP8; with dtype bf16 both must be 0", a.scaling_mode,
-            a.block);
+  if (a.dtype == MXFA_BF16 && (a.scaling_mode || a.block || a.p_scale))
+    invalid("scaling_mode {}, block {} and p_scale {} belong to MXFP8; with dtype bf16 all must be 0",
+            a.scaling_mode, a.block, a.p_scale);
 }
 
 // What the device's kernel does not honour is refused here, by name.
 void check_support(const mxfa_attention& a, const std::string& arch) {
-  if (arch == "sm_90a") {
-    if (a.dtype == MXFA_MXFP8)
-      invalid(
-          "dtype mxfp8: the tensor cores of {} have no block scales, so attention_fwd is BF16 there; run "
-          "with "
-          "--device emulator:b200 (MXFA_DEVICE=emulator:b200)",
-          arch);
-    return;
-  }
-  const auto refuse = [&](const std::string& what, const char* remedy) {
-    invalid("{} not supported by attention_fwd on {} yet; {}", what, arch, remedy);
-  };
-  if (a.head_dim == 96) refuse("head_dim is 96:", "supported: 64, 128");
-  if (a.heads_q != a.heads_kv)
-    refuse(fmt::format("heads_q {} with heads_kv {}: grouped heads are", a.heads_q, a.heads_kv),
-           "heads_q must equal heads_kv");
-  if (a.broadcast_q)
-    refuse(fmt::format("broadcast_q is {}:", a.broadcast_q), "give every sequence its own queries");
-  if (a.causal) refuse(fmt::format("causal is {}:", a.causal), "set it to 0");
-  for (const auto& [value, name] :
-       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}})
-    if (value != -1) refuse(fmt::format("window: {} is {}: windows are", name, value), "set it to -1");
+  if (arch == "sm_90a" && a.dtype == MXFA_MXFP8)
+    invalid(
+        "dtype mxfp8: the tensor cores of {} have no block scales, so attention_fwd is BF16 there; run with "
+        "--device emulator:b200 (MXFA_DEVICE=emulator:b200)",
+        arch);
 }
 
-// Windows as attention_fwd_sm90 takes them: causal is a right window of 0, and a window that no sequence can
+// Windows as the kernels take them: causal is a right window of 0, and a window that no sequence can
 // feel is none, so that it costs no mask.
 struct Windows {
   int32_t left, right;
@@ -124,7 +106,7 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   if (a.dtype == MXFA_MXFP8)
     options["mxfp8"] = {{"scaling_mode", a.scaling_mode == MXFA_FLOOR ? "floor" : "rceil"},
                         {"block", a.block == MXFA_BLOCK_32X32 ? "32x32" : "1x32"},
-                        {"p_scale", "constant"},
+                        {"p_scale", a.p_scale == MXFA_P_DYNAMIC ? "dynamic" : "constant"},
                         {"scale_rows_q", plan.q.scale_rows()},
                         {"scale_rows_k", plan.k.scale_rows()}};
   return options;
@@ -136,7 +118,11 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
   const std::string& arch = context.driver.arch;
   if (arch != "sm_90a")
     return resolve_kernel_config(context.configs, "attention_fwd_sm100", arch,
-                                 {{"head_dim", a.head_dim}, {"mxfp8", a.dtype == MXFA_MXFP8, true}},
+                                 {{"head_dim", a.head_dim},
+                                  {"mxfp8", a.dtype == MXFA_MXFP8, true},
+                                  {"right_mask", plan.window_right >= 0, true},
+                                  {"left_mask", plan.window_left >= 0, true},
+                                  {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
                                  a.kernel);
   const int32_t longest = plan.q.longest();
   // Four warpgroups cover the longest sequence with one tile, three would need two.
@@ -150,10 +136,32 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
 }
 
 void add_tiles_sm100(mxfa_plan& plan) {
-  const std::vector<Tile> tiles =
-      list_tiles(plan.q, plan.attention.heads_q, int32_t(plan.kernel->tables.tile_rows));
-  plan.tile_count = plan.grid = uint32_t(tiles.size());
-  plan.at_tiles = plan.workspace.add(tiles);
+  const mxfa_attention& a = plan.attention;
+  const Driver& driver = plan.context->driver;
+  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int32_t max_ctas = int32_t(plan.kernel->config.at("max_ctas"));
+  const ScheduleProblem problem{
+      .q = &plan.q,
+      .k = &plan.k,
+      .heads_q = a.heads_q,
+      .heads_kv = a.heads_kv,
+      .key_bytes = int64_t{a.head_dim} * (a.dtype == MXFA_MXFP8 ? 1 : 2) * 2,
+      .broadcast_q = a.broadcast_q != 0,
+      .window_left = plan.window_left,
+      .window_right = plan.window_right,
+      .max_ctas = max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors,
+      .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)};
+  const Schedule schedule = schedule_tiles(problem, Scheduler(plan.kernel->config.at("scheduler")));
+  plan.tile_count = schedule.tile_count;
+  plan.slot_count = uint32_t(schedule.slots.size());
+  plan.grid = schedule.grid;
+  plan.at_tiles = plan.workspace.add(schedule.slots);
+  // Estimated work of every CTA, in blocks of keys, under each scheduler.
+  auto work = nlohmann::ordered_json::object();
+  for (const Scheduler scheduler : kSchedulers)
+    work[scheduler_name(scheduler)] =
+        scheduler == schedule.scheduler ? schedule.work : schedule_tiles(problem, scheduler).work;
+  plan.options["schedule"] = {{"scheduler", scheduler_name(schedule.scheduler)}, {"work", work}};
 }
 
 void add_tiles_sm90(mxfa_plan& plan) {
@@ -167,7 +175,7 @@ void add_tiles_sm90(mxfa_plan& plan) {
                                            .tile_n = int32_t(plan.kernel->config.at("tile_n")),
                                            .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
                                            .multiprocessors = multiprocessors});
-  plan.tile_count = uint32_t(rows.tiles.size());
+  plan.tile_count = plan.slot_count = uint32_t(rows.tiles.size());
   plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
   plan.at_tiles = plan.workspace.add(rows.tiles);
   plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
@@ -260,18 +268,22 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
 
   abi::AttentionForwardParams params{};
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
+  const KernelConfig& config = plan.kernel->config;
+  const bool sm90 = config.arch == "sm_90a";
   const auto map = [&](const mxfa_tensor& tensor, bool bf16, int32_t heads, int32_t box_rows,
                        const char* name) {
     // Without a single key K and V may be null, which a tensor map may not hold; the kernel then loads
     // nothing through it.
     const uint64_t address = tensor.data ? reinterpret_cast<uint64_t>(tensor.data) : workspace;
     const int64_t row_stride = tensor.data ? tensor.row_stride : int64_t{heads} * a.head_dim;
-    return encode_tensor_map(
-        driver, ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16, box_rows}),
-        name);
+    // attention_fwd_sm100 takes a row of 192 bytes (D = 96, BF16) as three panels of 64, attention_fwd_sm90
+    // as two of 128 with the second half empty.
+    const int32_t box_row_bytes = !sm90 && bf16 && a.head_dim == 96 ? 64 : 0;
+    return encode_tensor_map(driver,
+                             ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16,
+                                             box_rows, box_row_bytes}),
+                             name);
   };
-  const KernelConfig& config = plan.kernel->config;
-  const bool sm90 = config.arch == "sm_90a";
   const int32_t q_rows = sm90 ? int32_t(plan.kernel->tables.tile_rows) : kKeyTileRows;
   const int32_t kv_rows = sm90 ? int32_t(config.at("tile_n")) : kKeyTileRows;
   params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q");
@@ -290,7 +302,7 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   params.scale_offsets_k = workspace + plan.at_scale_offsets_k;
   params.lse = reinterpret_cast<uint64_t>(args.lse);
   params.rows_o = plan.rows_o;
-  params.tile_count = int32_t(plan.tile_count);
+  params.tile_count = int32_t(plan.slot_count);
   params.heads_q = a.heads_q, params.heads_kv = a.heads_kv;
   params.scale_tiles_q = plan.q.scale_rows() / kScaleTileRows;
   params.scale_tiles_k = plan.k.scale_rows() / kScaleTileRows;

@@ -49,23 +49,6 @@ Sequences read_sequences(const char* name, int32_t batch, const int32_t* offsets
   return sequences;
 }
 
-std::vector<Tile> list_tiles(const Sequences& queries, int32_t heads, int32_t tile_rows) {
-  int64_t count = 0;
-  for (int32_t b = 0; b < queries.batch(); ++b)
-    count += (int64_t{queries.length(b)} + tile_rows - 1) / tile_rows * heads;
-  if (count > INT32_MAX)
-    invalid("offsets_q: {} tiles of {} rows and {} heads; the limit of a launch is {}", count, tile_rows,
-            heads, INT32_MAX);
-  std::vector<Tile> tiles;
-  tiles.reserve(size_t(count));
-  for (int32_t b = 0; b < queries.batch(); ++b) {
-    const int32_t tiles_of_sequence = int32_t((int64_t{queries.length(b)} + tile_rows - 1) / tile_rows);
-    for (int32_t head = 0; head < heads; ++head)
-      for (int32_t tile = 0; tile < tiles_of_sequence; ++tile) tiles.push_back({b, head, tile, 0});
-  }
-  return tiles;
-}
-
 uint64_t WorkspaceImage::add(const void* bytes, size_t size) {
   const uint64_t at = bytes_.size();
   bytes_.resize((at + size + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);

@@ -30,15 +30,6 @@ struct Sequences {
 // Copies and checks offsets[0 .. batch]; `name` ("offsets_k") begins every message.  Throws mxfa::Error.
 Sequences read_sequences(const char* name, int32_t batch, const int32_t* offsets);
 
-struct Tile {
-  int32_t batch, head, tile, zero;
-};
-static_assert(sizeof(Tile) == 16);
-
-// Every tile of `tile_rows` query rows of every sequence that has queries, keys or not: the kernel writes the
-// zeros of a sequence without keys. Order: sequence, head, tile, so that neighbours share keys and values.
-std::vector<Tile> list_tiles(const Sequences& queries, int32_t heads, int32_t tile_rows);
-
 // What a plan keeps in device memory: pieces, each 256-byte aligned, copied in one transfer.
 class WorkspaceImage {
  public:
@@ -78,6 +69,7 @@ struct mxfa_plan {
   mxfa::Sequences q, k;                         // quantize: q only
   uint32_t grid = 0;                            // CTAs; 0: nothing to launch
   uint32_t tile_count = 0;                      // of the tile list; quantize: grid
+  uint32_t slot_count = 0;                      // attention: entries of the tile list
   int32_t rows_o = 0;                           // attention: rows of O
   int32_t window_left = -1, window_right = -1;  // attention: as the kernel takes them
   mxfa::WorkspaceImage workspace;

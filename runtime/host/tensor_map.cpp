@@ -10,8 +10,9 @@ namespace mxfa {
 TensorMapRequest ragged_request(const RaggedTensor& tensor) {
   const uint64_t element = tensor.bf16 ? 2 : 1;
   const uint64_t row = uint64_t(tensor.row_stride_bytes);
-  // A box row fills the swizzle span: 128 bytes, or 64 where a whole row of D has only 64.
-  const uint64_t span = std::min<uint64_t>(128, tensor.head_dim * element);
+  const uint64_t span = tensor.box_row_bytes > 0         ? uint64_t(tensor.box_row_bytes)
+                        : tensor.head_dim * element > 64 ? 128
+                                                         : 64;
   TensorMapRequest request{};
   request.type = tensor.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
   request.address = tensor.address;

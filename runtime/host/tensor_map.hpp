@@ -24,6 +24,9 @@ struct RaggedTensor {
   int64_t row_stride_bytes;
   bool bf16;  // else one byte an element
   int32_t box_rows;
+  // Bytes of a box row, the swizzle span: 64 or 128.  0: the 64 of a row of D that has no more, else 128;
+  // what a box has beyond the row is loaded as zeros and not stored.
+  int32_t box_row_bytes = 0;
 };
 
 // What is asked of cuTensorMapEncodeTiled; dimensions, fastest first: channel, head, row, and the two extra

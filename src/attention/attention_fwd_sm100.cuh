@@ -3,12 +3,13 @@
 // natural logarithm.  MXFP8: E4M3 with a UE8M0 scale per 32 elements, of Q and K along D, of V along the
 // tokens of a sequence.
 //
-// A CTA owns 256 query rows of a head as two stages of 128.  Two softmax warpgroups (one a stage), a
-// correction warpgroup that keeps O scaled and writes it out, and a warp each for the MMAs, the loads and the
-// store of O. S and O live in tensor memory, P overwrites S.  While the tensor core computes for one stage
-// the softmax of the other runs.  Blocks of 128 keys go from the last, the only one that is masked, to the
-// first. Tables: attention_fwd_sm100_tables.cuh.  Why each overlay and handshake is safe:
-// docs/attention_fwd_sm100.md.
+// A CTA owns 256 query rows of a head as two stages of 128, and walks a list of such tiles.  Two softmax
+// warpgroups (one a stage), a correction warpgroup that keeps O scaled and writes it out, and a warp each for
+// the MMAs, the loads and the store of O.  S and O live in tensor memory, P overwrites S.  While the tensor
+// core computes for one stage the softmax of the other runs.  Blocks of 128 keys go from the last to the
+// first, each stage its own range of them; the loop of the MMAs runs on across tiles, so that the last P V of
+// one tile stands beside the first Q K^T of the next.  Tables: attention_fwd_sm100_tables.cuh.  Why each
+// overlay and handshake is safe: docs/attention_fwd_sm100.md.
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/convert.cuh"
@@ -49,17 +50,17 @@ MXFA_DEVICE void load_tile(uint32_t destination, const TensorMap& map, uint32_t 
 MXFA_DEVICE void load(const Context& c) {
   const AttentionForwardParams& p = c.p;
   auto kv = PipelineState<kKvStages>::producer();
-  auto q_empty = PipelineState<1>::producer();
+  auto q_empty = StagePhases::producer();
   const int32_t group = p.heads_q / p.heads_kv;
   for (Tile tile(p); tile.valid(); tile.next()) {
-    if (tile.blocks == 0) continue;
+    const TileBlocks blocks(tile);
     const int32_t head_kv = tile.head / group;
     // Scales of tile n of (head, sequence): atom head * S/128 + scale_offset/128 + n, the same for both
     // orientations.
     const uint8_t *sf_q = nullptr, *sf_k = nullptr, *sf_v = nullptr;
     if constexpr (kMxfp8) {
       const int64_t atom_q = int64_t(tile.head) * p.scale_tiles_q +
-                             ptx::ld_global_s32(pointer<int32_t>(p.scale_offsets_q) + tile.batch) / 128;
+                             ptx::ld_global_s32(pointer<int32_t>(p.scale_offsets_q) + tile.batch_q()) / 128;
       const int64_t atom_k = int64_t(head_kv) * p.scale_tiles_k +
                              ptx::ld_global_s32(pointer<int32_t>(p.scale_offsets_k) + tile.batch) / 128;
       sf_q = pointer<uint8_t>(p.scales_q) + atom_q * kScaleAtomBytes;
@@ -77,25 +78,23 @@ MXFA_DEVICE void load(const Context& c) {
                        full);
       kv.advance();
     };
-    load_kv(p.k, sf_k, tile.blocks - 1);
-#pragma unroll
-    for (uint32_t stage = 0; stage < kStages; ++stage) {
+    auto load_q = [&](uint32_t stage) {
       const uint32_t full = c.barrier<Barrier::kQFull>(stage);
-      const int32_t row = tile.row + int32_t(stage * kTile);
-      ptx::mbarrier_wait(c.barrier<Barrier::kQEmpty>(stage), q_empty.phase);
+      const int32_t row = tile.stage_row(stage);
+      ptx::mbarrier_wait(c.barrier<Barrier::kQEmpty>(stage), q_empty[stage]);
+      q_empty.advance(stage);
       ptx::mbarrier_arrive_expect_tx(full, kLoadBytes);
       load_tile(c.address<Smem::kQ>(stage), p.q, full, tile.head, ragged_row(tile.q, row));
-      if constexpr (kMxfp8) {
-        // A stage past the end of the sequence computes on zeros and stores nothing; it borrows the last
-        // atom, because the next one may lie outside the buffer.
-        const int32_t atom = min_of(row / int32_t(kTile), ceil_div(tile.q.length, int32_t(kTile)) - 1);
-        ptx::bulk_load(c.address<Smem::kSfQ>(stage), sf_q + atom * kScaleAtomBytes, kScaleAtomBytes, full);
-      }
-    }
-    q_empty.advance();
-    load_kv(p.v, sf_v, tile.blocks - 1);
-    for (int32_t block = tile.blocks - 2; block >= 0; --block) {
+      if constexpr (kMxfp8)
+        ptx::bulk_load(c.address<Smem::kSfQ>(stage), sf_q + row / int32_t(kTile) * kScaleAtomBytes,
+                       kScaleAtomBytes, full);
+    };
+    // In the order of the MMAs: a stage's Q before the first K it meets.
+    for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
       load_kv(p.k, sf_k, block);
+#pragma unroll
+      for (uint32_t stage = 0; stage < kStages; ++stage)
+        if (block == blocks.stage[stage].end - 1) load_q(stage);
       load_kv(p.v, sf_v, block);
     }
   }
@@ -105,7 +104,7 @@ MXFA_DEVICE void load(const Context& c) {
     kv.advance();
   }
   for (uint32_t stage = 0; stage < kStages; ++stage)
-    ptx::mbarrier_wait(c.barrier<Barrier::kQEmpty>(stage), q_empty.phase);
+    ptx::mbarrier_wait(c.barrier<Barrier::kQEmpty>(stage), q_empty[stage]);
 }
 
 // ---- mma: one thread ----
@@ -122,11 +121,15 @@ inline constexpr uint32_t kFirstPvSteps = kMxfp8 ? kPvSteps : kPvSteps * 3 / 4; 
 struct Mma {
   const Context& c;
   PipelineState<kKvStages> kv = PipelineState<kKvStages>::consumer();
-  PipelineState<1> q_full = PipelineState<1>::consumer();
-  PipelineState<1> p_full = PipelineState<1>::consumer();  // also p_last
-  PipelineState<1> s_read = PipelineState<1>::consumer();
-  uint32_t parity_k = 0, parity_v = 0;  // which copy of the dedicated scale columns
-  bool first_block = true;              // of the kernel
+  StagePhases q_full = StagePhases::consumer();
+  StagePhases p_full = StagePhases::consumer();  // also p_last
+  StagePhases s_read = StagePhases::producer();  // of the latest S: nothing to wait for before the first
+  uint32_t parity_k = 0, parity_v = 0;           // which copy of the dedicated scale columns
+  bool first_block = true;                       // of the kernel
+  // The block whose P V comes next: for each stage, whether it takes part and how.
+  static constexpr uint32_t kActive = 1, kFirst = 4, kLast = 16;  // << stage
+  uint32_t pending = 0;
+  uint32_t pending_steps = 0;
   // Descriptors of the start of shared memory; each operand lies a constant and a stage further.
   uint64_t k_major = ptx::smem_descriptor_k_major(c.shared, kSwizzle);
   uint64_t mn_major = ptx::smem_descriptor_mn_major(c.shared, kPanelBytes, kSwizzle);
@@ -136,8 +139,8 @@ struct Mma {
     ptx::tcgen05_cp_32x128b_warpx4(column, ptx::descriptor_advance(scale_atom, offset));
   }
 
-  // S(stage) = Q(stage) K^T, K in ring slot `slot`.
-  MXFA_DEVICE void scores(uint32_t stage, uint32_t slot) {
+  // S(stage) = Q(stage) K^T, K in ring slot `slot`.  `leads`: the first of this block's stages.
+  MXFA_DEVICE void scores(uint32_t stage, uint32_t slot, bool leads) {
     const uint32_t d = c.column<Tmem::kS0, Tmem::kS1>(stage);
     const uint64_t a = ptx::descriptor_advance(k_major, c.offset<Smem::kQ>(stage));
     const uint64_t b = ptx::descriptor_advance(k_major, c.offset<Smem::kKv>(slot));
@@ -145,21 +148,23 @@ struct Mma {
     if constexpr (kOverlay) {
       // Over the other stage's S, once its softmax has taken the scores out.  Before the first block nothing
       // lives in O, so there stage 1 need not wait for the softmax of stage 0.
-      sfa = first_block ? c.column<Tmem::kSfStart0, Tmem::kSfStart1>(stage)
-                        : c.column<Tmem::kSfQk0, Tmem::kSfQk1>(stage);
-      sfb = sfa + kSfColumns;
-      if (!first_block) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kSRead>(1 - stage), s_read.phase);
+      if (stage == 1 && first_block) {
+        sfa = c.column<Tmem::kSfStart, Tmem::kSfStart>(0);
+      } else {
+        sfa = c.column<Tmem::kSfQk0, Tmem::kSfQk1>(stage);
+        ptx::mbarrier_wait(c.barrier<Barrier::kSRead>(1 - stage), s_read[1 - stage]);
         ptx::tcgen05_fence_after_thread_sync();  // the softmax's loads, before our copies
       }
+      sfb = sfa + kSfColumns;
       copy_scales(sfa, c.offset<Smem::kSfQ>(stage));
       copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
+      s_read.advance(stage);
     } else if constexpr (kMxfp8) {
       // Two copies of the K scales in turn: when one comes round again both S of two blocks ago are known to
       // be complete.
       sfa = c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage);
       sfb = c.column<Tmem::kSfK, Tmem::kSfK>(0) + parity_k * kSfColumns;
-      if (stage == 0) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
+      if (leads) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     }
 #pragma unroll
     for (uint32_t step = 0; step < kQkSteps; ++step) {
@@ -177,38 +182,35 @@ struct Mma {
       }
     }
     ptx::tcgen05_commit(c.barrier<Barrier::kSFull>(stage));
-    if (stage + 1 == kStages) {
-      if (!first_block) s_read.advance();
-      first_block = false;
-      parity_k ^= 1;
-    }
   }
 
-  // O(stage) += P(stage) V, V in ring slot `slot`; the first `steps` K steps, those with tokens.
-  MXFA_DEVICE void weighted_sum(uint32_t stage, uint32_t slot, uint32_t steps, bool accumulate) {
+  // O(stage) += P(stage) V, V in ring slot `slot`; the first pending_steps K steps, those with tokens.
+  MXFA_DEVICE void weighted_sum(uint32_t stage, uint32_t slot, bool accumulate, bool leads) {
     const uint32_t d = c.column<Tmem::kO0, Tmem::kO1>(stage);
     const uint32_t a = c.column<Tmem::kP0, Tmem::kP1>(stage);
     const uint64_t b = ptx::descriptor_advance(mn_major, c.offset<Smem::kKv>(slot));
-    ptx::mbarrier_wait(c.barrier<Barrier::kPFull>(stage), p_full.phase);
+    const uint32_t sf_p = c.offset<Smem::kSfP>(kDynamicP ? stage : 0);
+    ptx::mbarrier_wait(c.barrier<Barrier::kPFull>(stage), p_full[stage]);
     ptx::tcgen05_fence_after_thread_sync();  // P stored by softmax, O rescaled by the correction
     uint32_t sfa = 0, sfb = 0;
     if constexpr (kOverlay) {
       sfa = c.column<Tmem::kSfPv0, Tmem::kSfPv1>(stage);
       sfb = sfa + kSfColumns;
-      copy_scales(sfa, c.offset<Smem::kSfP>());  // S overwrites it, so again for every block
+      copy_scales(sfa, sf_p);  // S overwrites it, so again for every block
       copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     } else if constexpr (kMxfp8) {
-      sfa = c.column<Tmem::kSfP, Tmem::kSfP>(0);
+      sfa = kDynamicP ? c.column<Tmem::kSfP0, Tmem::kSfP1>(stage) : c.column<Tmem::kSfP0, Tmem::kSfP0>(0);
       sfb = c.column<Tmem::kSfV, Tmem::kSfV>(0) + parity_v * kSfColumns;
-      if (stage == 0) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
+      if constexpr (kDynamicP) copy_scales(sfa, sf_p);
+      if (leads) copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
     }
 #pragma unroll
     for (uint32_t step = 0; step < kPvSteps; ++step) {
       if (!kMxfp8 && step == kFirstPvSteps) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kPLast>(stage), p_full.phase);
+        ptx::mbarrier_wait(c.barrier<Barrier::kPLast>(stage), p_full[stage]);
         ptx::tcgen05_fence_after_thread_sync();  // the last quarter of P
       }
-      if (step >= steps) continue;  // scale bytes of tokens past the end are never read
+      if (step >= pending_steps) continue;  // scale bytes of tokens past the end are never read
       const uint64_t b_step = ptx::descriptor_advance(b, step * kStepTokens * kPanelRowBytes);
       if constexpr (kMxfp8) {
         const uint32_t idesc =
@@ -220,60 +222,72 @@ struct Mma {
         ptx::tcgen05_mma_f16_ts(d, a + 8 * step, b_step, kDescriptor, accumulate || step != 0);
       }
     }
-    if (stage + 1 == kStages) {
-      p_full.advance();
-      parity_v ^= 1;
-    }
+    p_full.advance(stage);
   }
 
-  MXFA_DEVICE void wait_kv(uint32_t slot, uint32_t phase) const {
-    ptx::mbarrier_wait(c.barrier<Barrier::kKvFull>(slot), phase);
+  MXFA_DEVICE void wait_kv(const PipelineState<kKvStages>& at) const {
+    ptx::mbarrier_wait(c.barrier<Barrier::kKvFull>(at.stage), at.phase);
+  }
+
+  // P V of the pending block and Q K^T of the block after it, which may belong to the next tile; either may
+  // be missing (0).  Stage by stage, so that one's softmax runs under the other's MMAs.
+  MXFA_DEVICE void step(uint32_t current, uint32_t current_steps) {
+    const PipelineState<kKvStages> v = kv;
+    if (pending != 0) {
+      kv.advance();
+      wait_kv(v);
+    }
+#pragma unroll
+    for (uint32_t stage = 0; stage < kStages; ++stage) {
+      if (pending & kActive << stage) {
+        weighted_sum(stage, v.stage, !(pending & kFirst << stage), stage == 0 || !(pending & kActive));
+        if (pending & kLast << stage) ptx::tcgen05_commit(c.barrier<Barrier::kOFull>(stage));
+      }
+      if (stage == 0 && current != 0) wait_kv(kv);
+      if (stage + 1 == kStages && pending != 0) ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(v.stage));
+      if (current & kActive << stage) {
+        if (current & kFirst << stage) {
+          ptx::mbarrier_wait(c.barrier<Barrier::kQFull>(stage), q_full[stage]);
+          q_full.advance(stage);
+          if constexpr (kMxfp8 && !kOverlay)
+            copy_scales(c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage), c.offset<Smem::kSfQ>(stage));
+        }
+        scores(stage, kv.stage, stage == 0 || !(current & kActive));
+        // Q is free for the next tile while the last P V runs.
+        if (current & kLast << stage) ptx::tcgen05_commit(c.barrier<Barrier::kQEmpty>(stage));
+      }
+    }
+    if (current != 0) {
+      ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(kv.stage));
+      kv.advance();
+    }
+    parity_v ^= pending != 0;
+    parity_k ^= 1;
+    first_block = false;
+    pending = current;
+    pending_steps = current_steps;
   }
 
   MXFA_DEVICE void run() {
-    if constexpr (kMxfp8 && !kOverlay)
-      copy_scales(c.column<Tmem::kSfP, Tmem::kSfP>(0), c.offset<Smem::kSfP>());
+    if constexpr (kConstantP && !kOverlay)
+      copy_scales(c.column<Tmem::kSfP0, Tmem::kSfP0>(0), c.offset<Smem::kSfP>());
     for (Tile tile(c.p); tile.valid(); tile.next()) {
-      if (tile.blocks == 0) continue;
-      wait_kv(kv.stage, kv.phase);
+      const TileBlocks blocks(tile);
+      for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
+        uint32_t current = 0;
 #pragma unroll
-      for (uint32_t stage = 0; stage < kStages; ++stage) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kQFull>(stage), q_full.phase);
-        if constexpr (kMxfp8 && !kOverlay)
-          copy_scales(c.column<Tmem::kSfQ0, Tmem::kSfQ1>(stage), c.offset<Smem::kSfQ>(stage));
-        scores(stage, kv.stage);
+        for (uint32_t stage = 0; stage < kStages; ++stage) {
+          const BlockRange range = blocks.stage[stage];
+          if (!range.contains(block)) continue;
+          current |= kActive << stage;
+          if (block == range.end - 1) current |= kFirst << stage;
+          if (block == range.first) current |= kLast << stage;
+        }
+        const int32_t tokens = min_of(tile.k.length - block * int32_t(kTile), int32_t(kTile));
+        step(current, ceil_div(uint32_t(tokens), kStepTokens));
       }
-      q_full.advance();
-      ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(kv.stage));
-      kv.advance();
-
-      uint32_t steps = ceil_div(uint32_t(tile.tail), kStepTokens);  // of the block whose P V comes next
-      for (int32_t block = 1; block < tile.blocks; ++block) {
-        const PipelineState<kKvStages> v = kv;
-        kv.advance();
-        wait_kv(v.stage, v.phase);
-        weighted_sum(0, v.stage, steps, block > 1);
-        wait_kv(kv.stage, kv.phase);
-        scores(0, kv.stage);
-        weighted_sum(1, v.stage, steps, block > 1);
-        ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(v.stage));
-        scores(1, kv.stage);
-        ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(kv.stage));
-        kv.advance();
-        steps = kPvSteps;
-      }
-      // Q is free for the next tile while the last P V runs.
-      for (uint32_t stage = 0; stage < kStages; ++stage)
-        ptx::tcgen05_commit(c.barrier<Barrier::kQEmpty>(stage));
-      wait_kv(kv.stage, kv.phase);
-#pragma unroll
-      for (uint32_t stage = 0; stage < kStages; ++stage) {
-        weighted_sum(stage, kv.stage, steps, tile.blocks > 1);
-        ptx::tcgen05_commit(c.barrier<Barrier::kOFull>(stage));
-      }
-      ptx::tcgen05_commit(c.barrier<Barrier::kKvEmpty>(kv.stage));
-      kv.advance();
     }
+    if (pending != 0) step(0, 0);
   }
 };
 
@@ -296,11 +310,16 @@ MXFA_DEVICE void rescale_output(const Context& c, uint32_t stage, float alpha) {
   ptx::tcgen05_wait_st();
 }
 
-// O(stage) * scale as BF16 into the staging buffer, in the 128-byte swizzle of its tensor map: 16-byte chunk
-// j of row r lies at j ^ (r % 8).
+// O(stage) * scale as BF16 into the staging buffer, in the swizzle of its tensor map: 16-byte chunk j of row
+// r lies at j ^ (r % 8) where rows have 128 bytes, at j ^ (r / 2 % 4) where they have 64.  A row without a
+// key (scale 0) becomes +0, whatever stands in O.
 MXFA_DEVICE void stage_output(const Context& c, uint32_t stage, float scale, bool empty) {
   const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
-  const uint32_t row = c.row(), buffer = c.address<Smem::kO>(stage) + row * 128;
+  const uint32_t row = c.row(), buffer = c.address<Smem::kO>(stage) + row * kOPanelRowBytes;
+  constexpr uint32_t kChunks = kOPanelRowBytes / 16;
+  const uint32_t swizzle = kChunks == 8 ? row % 8 : row / 2 % 4;
+  // Only a mask leaves rows without a key in a stage that has some.
+  const bool zero = (kRightMask || kLeftMask) && scale == 0.0f;
 #pragma unroll
   for (uint32_t d = 0; d < kD; d += kOChunk) {
     float o[kOChunk] = {};
@@ -312,28 +331,33 @@ MXFA_DEVICE void stage_output(const Context& c, uint32_t stage, float scale, boo
     for (uint32_t i = 0; i < kOChunk; i += 8) {
       uint32_t w[4];
 #pragma unroll
-      for (uint32_t j = 0; j < 4; ++j)
+      for (uint32_t j = 0; j < 4; ++j) {
         w[j] = ptx::cvt_rn_bf16x2_f32(o[i + 2 * j + 1] * scale, o[i + 2 * j] * scale);
+        if (zero) w[j] = 0;
+      }
       const uint32_t chunk = (d + i) / 8;
-      ptx::st_shared_v4(buffer + chunk / 8 * kOPanelBytes + ((chunk % 8 ^ row % 8) << 4),
+      ptx::st_shared_v4(buffer + chunk / kChunks * kOPanelBytes + ((chunk % kChunks ^ swizzle) << 4),
                         {w[0], w[1], w[2], w[3]});
     }
   }
 }
 
 MXFA_DEVICE void correction(const Context& c) {
-  auto alpha_full = PipelineState<1>::consumer();
-  auto done = PipelineState<1>::consumer();  // sum_full and o_full
-  auto out_empty = PipelineState<1>::producer();
+  auto alpha_full = StagePhases::consumer();
+  auto done = StagePhases::consumer();  // sum_full and o_full
+  auto out_empty = StagePhases::producer();
+  // The first P V of a tile overwrites O, and may: here for the first tile of a stage, below for each one
+  // after. The last arrival of the kernel finds nobody waiting.
+  for (uint32_t stage = 0; stage < kStages; ++stage) warp_arrive(c.barrier<Barrier::kPFull>(stage));
   for (Tile tile(c.p); tile.valid(); tile.next()) {
-    if (tile.blocks != 0) {
-      // The first P V of the tile overwrites O: this warp has taken the last tile's out.
-      ptx::tcgen05_fence_before_thread_sync();  // those loads, before the MMA behind the barrier
-      for (uint32_t stage = 0; stage < kStages; ++stage) warp_arrive(c.barrier<Barrier::kPFull>(stage));
-    }
-    for (int32_t block = 1; block < tile.blocks; ++block) {
+    const TileBlocks blocks(tile);
+    for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
+#pragma unroll
       for (uint32_t stage = 0; stage < kStages; ++stage) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kAlphaFull>(4 * stage + c.warp_in_group()), alpha_full.phase);
+        const BlockRange range = blocks.stage[stage];
+        if (!range.contains(block) || block == range.end - 1) continue;  // the first block finds no O
+        ptx::mbarrier_wait(c.barrier<Barrier::kAlphaFull>(4 * stage + c.warp_in_group()), alpha_full[stage]);
+        alpha_full.advance(stage);
         const float alpha = ptx::ld_shared_f32(c.row_address<Smem::kAlpha>(stage));
         if (ptx::vote_any(alpha != 1.0f)) {
           ptx::tcgen05_fence_after_thread_sync();  // P V(n-1), complete since S(n) is
@@ -342,51 +366,67 @@ MXFA_DEVICE void correction(const Context& c) {
         }
         warp_arrive(c.barrier<Barrier::kPFull>(stage));
       }
-      alpha_full.advance();
     }
+#pragma unroll
     for (uint32_t stage = 0; stage < kStages; ++stage) {
+      if (!tile.has_rows(stage)) continue;
+      const bool empty = blocks.stage[stage].empty();
       float scale = 0.0f;  // O = +0 for queries without keys
-      if (tile.blocks != 0) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kSumFull>(stage), done.phase);
+      if (!empty) {
+        ptx::mbarrier_wait(c.barrier<Barrier::kSumFull>(stage), done[stage]);
         const float sum = ptx::ld_shared_f32(c.row_address<Smem::kRowSum>(stage));
         warp_arrive(c.barrier<Barrier::kSumEmpty>(stage));
         // The sum is of 2^kPBias p, and so is P; the constant scale 2^-kPBias of P V has already taken it out
         // of O.
-        scale = sum == 0.0f ? 0.0f : ptx::rcp_approx_ftz(sum) * (kMxfp8 ? 256.0f : 1.0f);
-        ptx::mbarrier_wait(c.barrier<Barrier::kOFull>(stage), done.phase);
+        scale = sum == 0.0f ? 0.0f : ptx::rcp_approx_ftz(sum) * (kConstantP ? 256.0f : 1.0f);
+        ptx::mbarrier_wait(c.barrier<Barrier::kOFull>(stage), done[stage]);
         ptx::tcgen05_fence_after_thread_sync();  // the last P V
+        done.advance(stage);
       }
-      ptx::mbarrier_wait(c.barrier<Barrier::kOutEmpty>(stage), out_empty.phase);
-      stage_output(c, stage, scale, tile.blocks == 0);
+      ptx::mbarrier_wait(c.barrier<Barrier::kOutEmpty>(stage), out_empty[stage]);
+      out_empty.advance(stage);
+      stage_output(c, stage, scale, empty);
       ptx::fence_proxy_async_shared_cta();  // generic writes, read by the TMA store
       warp_arrive(c.barrier<Barrier::kOutFull>(stage));
+      if (!empty) {
+        ptx::tcgen05_fence_before_thread_sync();  // our loads of O, before the MMA behind the barrier
+        warp_arrive(c.barrier<Barrier::kPFull>(stage));
+      }
     }
-    if (tile.blocks != 0) done.advance();
-    out_empty.advance();
   }
 }
 
 // ---- epilogue: one thread ----
+MXFA_DEVICE void store_output(const Context& c, const Tile& tile, uint32_t stage) {
+  for (uint32_t row = 0; row < kTile; row += kOBoxRows) {
+    // Rows past the end are dropped.
+    const RaggedRow at = ragged_row({tile.first_o(), tile.q.length}, tile.stage_row(stage) + int32_t(row));
+#pragma unroll
+    for (uint32_t panel = 0; panel < kOPanels; ++panel)
+      ptx::tma_store_5d(&c.p.o, c.address<Smem::kO>(stage) + panel * kOPanelBytes + row * kOPanelRowBytes,
+                        panel * (kOPanelRowBytes / 2), tile.head, at.row, at.shift, at.end);
+  }
+  ptx::bulk_commit_group();
+}
+
 MXFA_DEVICE void epilogue(const Context& c) {
-  auto out_full = PipelineState<1>::consumer();
+  auto out_full = StagePhases::consumer();
   for (Tile tile(c.p); tile.valid(); tile.next()) {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      ptx::mbarrier_wait(c.barrier<Barrier::kOutFull>(stage), out_full.phase);
-      for (uint32_t row = 0; row < kTile; row += kOBoxRows) {
-        // Rows past the end are dropped.
-        const RaggedRow at = ragged_row(tile.q, tile.row + int32_t(stage * kTile + row));
-#pragma unroll
-        for (uint32_t panel = 0; panel < kOPanels; ++panel)
-          ptx::tma_store_5d(&c.p.o, c.address<Smem::kO>(stage) + panel * kOPanelBytes + row * 128, panel * 64,
-                            tile.head, at.row, at.shift, at.end);
-      }
-      ptx::bulk_commit_group();
+      if (!tile.has_rows(stage)) continue;
+      ptx::mbarrier_wait(c.barrier<Barrier::kOutFull>(stage), out_full[stage]);
+      out_full.advance(stage);
+      store_output(c, tile, stage);
     }
-    out_full.advance();
-    ptx::bulk_wait_group_read<1>();
-    ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(0));
-    ptx::bulk_wait_group_read<0>();
-    ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(1));
+    if (tile.has_rows(1)) {
+      ptx::bulk_wait_group_read<1>();
+      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(0));
+      ptx::bulk_wait_group_read<0>();
+      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(1));
+    } else {
+      ptx::bulk_wait_group_read<0>();
+      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(0));
+    }
   }
   ptx::bulk_wait_group<0>();  // no store in flight at exit
 }
@@ -409,9 +449,9 @@ MXFA_DEVICE void run(const AttentionForwardParams& p) {
     ptx::prefetch_tensor_map(&p.v);
     ptx::prefetch_tensor_map(&p.o);
   }
-  if (kMxfp8 && warp == kEpilogueWarp) {
+  if (kConstantP && warp == kEpilogueWarp) {
     constexpr uint32_t kScaleP = 0x77777777;  // 2^(0x77 - 127) = 2^-8, cancels kPBias
-    static_assert(kPBias == 127 - 0x77 || !kMxfp8, "the scale of P takes the softmax's bias out");
+    static_assert(kPBias == 127 - 0x77 || !kConstantP, "the scale of P takes the softmax's bias out");
     ptx::st_shared_v4(c.address<Smem::kSfP>() + 16 * ptx::lane_id(), {kScaleP, kScaleP, kScaleP, kScaleP});
     ptx::fence_proxy_async_shared_cta();  // generic writes, read by tcgen05.cp
   }

@@ -4,9 +4,10 @@
 //
 // ::Config comes before this header in the translation unit; its fields are those of
 // configs/kernels/attention_fwd_sm100.json:
-//   head_dim 64 | 128, mxfp8, kv_stages, softmax_registers, correction_registers, other_registers,
-//   o_box_rows, exp2_emulation_period, exp2_emulation_count, exp2_emulation_first_fragment (see
-//   attention_fwd_sm100_softmax.cuh).
+//   head_dim 64 | 96 | 128, mxfp8, right_mask (causal or a right window), left_mask (a left window),
+//   dynamic_p (MXFP8: P has a scale for each row and 32 keys; else the constant 2^-8), kv_stages,
+//   softmax_registers, correction_registers, other_registers, o_box_rows, and those of
+//   attention_fwd_sm100_softmax.cuh.
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/scale_factor.cuh"
@@ -18,7 +19,10 @@ namespace mxfa::attention_fwd_sm100 {
 inline constexpr bool kMxfp8 = Config::mxfp8;
 inline constexpr uint32_t kD = Config::head_dim;
 inline constexpr uint32_t kKvStages = Config::kv_stages;
-static_assert(kD == 64 || kD == 128, "attention_fwd_sm100: head_dim is 64 or 128");
+inline constexpr bool kRightMask = Config::right_mask, kLeftMask = Config::left_mask;
+inline constexpr bool kDynamicP = Config::dynamic_p, kConstantP = kMxfp8 && !kDynamicP;
+static_assert(kD == 64 || kD == 96 || kD == 128, "attention_fwd_sm100: head_dim is 64, 96 or 128");
+static_assert(kMxfp8 || !kDynamicP, "P of the BF16 kernel has no scale");
 static_assert(kKvStages >= 3, "V of one block and K of the next are in use while a third slot fills");
 
 // ---- tiles ----
@@ -27,16 +31,20 @@ inline constexpr uint32_t kStages = 2;
 // Rows of Q, and of K and V, in a tile: M and N of S = Q K^T, K of O = P V.
 inline constexpr uint32_t kTile = 128;
 inline constexpr uint32_t kElementBytes = kMxfp8 ? 1 : 2;
-// A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or all 64 of a short
-// row.
-inline constexpr uint32_t kPanelRowBytes = min_of(kD * kElementBytes, 128u);
+// A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or 64 where that divides
+// a row of D and 128 does not.  A row of 96 bytes (MXFP8, D = 96) has a panel of 128 whose last 32 the copy
+// engine fills with zeros and no MMA reads.
+MXFA_CONSTEXPR uint32_t panel_row_bytes(uint32_t row) { return row % 128 != 0 && row % 64 == 0 ? 64 : 128; }
+inline constexpr uint32_t kPanelRowBytes = panel_row_bytes(kD * kElementBytes);
 inline constexpr uint32_t kPanelBytes = kTile * kPanelRowBytes;
-inline constexpr uint32_t kPanels = kD * kElementBytes / kPanelRowBytes;
+inline constexpr uint32_t kPanels = ceil_div(kD * kElementBytes, kPanelRowBytes);
 inline constexpr uint32_t kTileBytes = kPanels * kPanelBytes;
 // A tile and its scales arrive on one barrier.
 inline constexpr uint32_t kLoadBytes = kTileBytes + (kMxfp8 ? kScaleAtomBytes : 0);
-inline constexpr uint32_t kOPanels = kD / 64;  // O leaves as BF16: 64 channels a 128-byte row
-inline constexpr uint32_t kOPanelBytes = kTile * 128;
+// O leaves as BF16, in panels likewise.
+inline constexpr uint32_t kOPanelRowBytes = panel_row_bytes(kD * 2);
+inline constexpr uint32_t kOPanels = kD * 2 / kOPanelRowBytes;
+inline constexpr uint32_t kOPanelBytes = kTile * kOPanelRowBytes;
 inline constexpr uint32_t kOBoxRows = Config::o_box_rows;
 static_assert(kTile % kOBoxRows == 0, "o_box_rows divides 128");
 
@@ -60,7 +68,7 @@ static_assert(kSoftmaxRegisters >= 128 && kCorrectionRegisters <= 128 && kOtherR
 // ---- tensor memory ----
 //
 // At D = 128 S and O fill all 512 columns, so the scale factors of MXFP8 overlay columns of S that softmax
-// has consumed; at D = 64 they have columns of their own.
+// has consumed; at D = 64 and 96 they have columns of their own.
 inline constexpr bool kOverlay = kMxfp8 && kD == 128;
 inline constexpr uint32_t kTmemColumns = 512;
 inline constexpr uint32_t kS = 0, kO = kStages * kTile, kSf = kO + kStages * kD;
@@ -72,8 +80,8 @@ inline constexpr uint32_t kSfQkInS = kSfPvInS + 32;      // scales of the other 
 
 // clang-format off
 enum class Smem { kQ, kO, kKv, kSfQ, kSfKv, kSfP, kAlpha, kRowSum, kBarriers, kTmemBase, kCount };
-enum class Tmem { kS0, kS1, kO0, kO1, kP0, kP1, kSfPv0, kSfPv1, kSfQk0, kSfQk1, kSfStart0, kSfStart1,
-                  kSfQ0, kSfQ1, kSfK, kSfP, kSfV, kCount };
+enum class Tmem { kS0, kS1, kO0, kO1, kP0, kP1, kSfPv0, kSfPv1, kSfQk0, kSfQk1, kSfStart,
+                  kSfQ0, kSfQ1, kSfK, kSfP0, kSfP1, kSfV, kCount };
 enum class Barrier { kQFull, kQEmpty, kKvFull, kKvEmpty, kSFull, kSRead, kAlphaFull, kPFull, kPLast, kOFull,
                      kSumFull, kSumEmpty, kOutFull, kOutEmpty, kCount };
 // clang-format on
@@ -86,7 +94,7 @@ MXFA_CONSTEXPR uint32_t index_of(Row row) {
 // Rows that this Config does not use have no stages (no columns) here, and are left out of what is published.
 MXFA_CONSTEXPR KernelTables make_tables() {
   constexpr uint32_t on = kMxfp8, overlay = kOverlay, dedicated = kMxfp8 && !kOverlay, kv = kKvStages,
-                     sf = kSfColumns;
+                     sf = kSfColumns, sf_p = kDynamicP ? kStages : on;
   constexpr uint32_t never = kNeverWaits;
   KernelTables t{
       .magic = kTablesMagic,
@@ -110,8 +118,8 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                {"kv", 0, kTileBytes, kv, 1024},  // K and V alternate in one ring
                {"sf_q", 0, kScaleAtomBytes, kStages * on, 128},
                {"sf_kv", 0, kScaleAtomBytes, kv * on, 128},
-               {"sf_p", 0, kScaleAtomBytes, on, 128},
-               {"alpha", 0, kTile * 4, kStages, 16},  // factor of O, one float a row
+               {"sf_p", 0, kScaleAtomBytes, sf_p, 128},  // constant: one for both stages
+               {"alpha", 0, kTile * 4, kStages, 16},     // factor of O, one float a row
                {"row_sum", 0, kTile * 4, kStages, 16},
                {"barriers", 0, 0, 1, 8},
                {"tmem_base", 0, 4, 1, 4}},
@@ -125,13 +133,13 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                {"sf_pv1", kS + kTile + kSfPvInS, 2 * sf * overlay, "p_full[1]", "p v done"},
                {"sf_qk0", kS + kTile + kSfQkInS, 2 * sf * overlay, "s_read[1]", "q k^t done"},
                {"sf_qk1", kS + kSfQkInS, 2 * sf * overlay, "s_read[0]", "q k^t done"},
-               {"sf_start0", kO + kD, 2 * sf * overlay, "start", "first q k^t done"},
-               {"sf_start1", kO, 2 * sf * overlay, "start", "first q k^t done"},
+               {"sf_start", kO, 2 * sf * overlay, "start", "first q k^t done"},
                {"sf_q0", kSf, sf * dedicated, "tile start", "last q k^t done"},
                {"sf_q1", kSf + sf, sf * dedicated, "tile start", "last q k^t done"},
                {"sf_k", kSf + 2 * sf, 2 * sf * dedicated, "q k^t", "q k^t done, two blocks"},
-               {"sf_p", kSf + 4 * sf, sf * dedicated, "start", "end"},
-               {"sf_v", kSf + 5 * sf, 2 * sf * dedicated, "p v", "p v done, two blocks"}},
+               {"sf_p0", kSf + 4 * sf, sf * dedicated, "p v; constant: start", "p v done; constant: end"},
+               {"sf_p1", kSf + 5 * sf, sf * dedicated * kDynamicP, "p v", "p v done"},
+               {"sf_v", kSf + 6 * sf, 2 * sf * dedicated, "p v", "p v done, two blocks"}},
       // One elected lane arrives for its warp, so a warpgroup counts 4.  The side that may run first waits
       // with parity 1, which a fresh barrier passes.
       .barriers = {{"q_full", 0, kStages, 1, kLoadBytes, "load", "mma", never, 0},
@@ -190,7 +198,7 @@ MXFA_CONSTEXPR bool tmem_is_sound() {
     return row(a).columns == 0 || (row(b).column <= row(a).column &&
                                    row(a).column + row(a).columns <= row(b).column + row(b).columns);
   };
-  constexpr Tmem owners[] = {kS0, kS1, kO0, kO1, kSfQ0, kSfQ1, kSfK, kSfP, kSfV};
+  constexpr Tmem owners[] = {kS0, kS1, kO0, kO1, kSfQ0, kSfQ1, kSfK, kSfP0, kSfP1, kSfV};
   for (Tmem a : owners)
     for (Tmem b : owners)
       if (a != b && !apart(a, b)) return false;
@@ -199,7 +207,7 @@ MXFA_CONSTEXPR bool tmem_is_sound() {
   return inside(kP0, kS0) && inside(kP1, kS1) && inside(kSfPv0, kS0) && inside(kSfPv1, kS1) &&
          apart(kP0, kSfPv0) && apart(kP1, kSfPv1) && inside(kSfQk0, kS1) && inside(kSfQk1, kS0) &&
          apart(kSfQk0, kP1) && apart(kSfQk1, kP0) && apart(kSfQk0, kSfPv1) && apart(kSfQk1, kSfPv0) &&
-         inside(kSfStart0, kO1) && inside(kSfStart1, kO0);
+         inside(kSfStart, kO0);
 }
 static_assert(tmem_is_sound(), "tensor memory: regions that live together overlap, or leave the 512 columns");
 

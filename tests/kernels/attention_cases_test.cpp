@@ -143,6 +143,15 @@ TEST_CASE("mxa-nan-payload-tail: NaN payload in the next sequence", "[attention]
   check_exact(clean, a);
 }
 
+TEST_CASE("mxa-gqa-or-reject: grouped heads in MXFP8 share keys and values", "[attention][cases][sm_100]") {
+  AttentionProblem problem = problem_of({100, 33}, {200, 64}, 4, 128);
+  problem.heads_kv = 1;
+  const auto inputs = make_inputs(problem, true);
+  const AttentionOutputs outputs = run_attention(inputs);
+  check_kernel_rounding(inputs, outputs);
+  check_exact(inputs, outputs);
+}
+
 TEST_CASE("mxa-empty-mix: empty and one-token sequences in MXFP8", "[attention][cases][sm_100]") {
   const auto inputs = make_inputs(problem_of({3, 128, 1, 65}, {0, 1, 300, 128}, 2, 128), true);
   const AttentionOutputs outputs = run_attention(inputs);

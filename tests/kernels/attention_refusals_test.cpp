@@ -80,25 +80,18 @@ char* advance(void* pointer, int64_t bytes) { return static_cast<char*>(pointer)
 
 }  // namespace
 
-TEST_CASE("Options that these kernels do not have are refused by name", "[attention][sm_100]") {
-  for (const bool mxfp8 : {false, true}) {
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.causal = 1; }, {"causal"});
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.window_left = 4; }, {"window"});
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.window_right = 0; }, {"window"});
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.heads_kv = 1; }, {"heads_q", "2", "heads_kv", "1"});
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.broadcast_q = 1; }, {"broadcast_q"});
-    refused_plan(mxfp8, [](mxfa_attention& a) { a.head_dim = 96; }, {"head_dim", "96", "64", "128"});
-  }
-  refused_plan(true, [](mxfa_attention& a) { a.p_scale = MXFA_P_DYNAMIC; }, {"p_scale", "dynamic"});
+TEST_CASE("Options of MXFP8 are refused with BF16", "[attention][sm_100]") {
+  refused_plan(false, [](mxfa_attention& a) { a.p_scale = MXFA_P_DYNAMIC; }, {"p_scale", "bf16"});
+  refused_plan(false, [](mxfa_attention& a) { a.block = MXFA_BLOCK_32X32; }, {"block", "bf16"});
+}
+
+TEST_CASE("A scheduler that there is none of is refused", "[attention][sm_100]") {
+  refused_plan(false, [](mxfa_attention& a) { a.kernel = R"({"scheduler": 4})"; },
+               {"scheduler", "4", "0 to 3"});
 }
 
 TEST_CASE("fwd-head-dim-72: refused, with the supported sizes", "[attention][sm_100]") {
   refused_plan(false, [](mxfa_attention& a) { a.head_dim = 72; }, {"head_dim", "72", "64", "128"});
-}
-
-TEST_CASE("mxa-gqa-or-reject: grouped heads in MXFP8 are refused by name", "[attention][sm_100]") {
-  refused_plan(true, [](mxfa_attention& a) { a.heads_q = 4, a.heads_kv = 1; },
-               {"heads_q", "4", "heads_kv", "1"});
 }
 
 TEST_CASE("A plan with impossible heads, windows, offsets or scale is refused", "[attention][sm_100]") {

@@ -11,7 +11,8 @@ using namespace mxfa::reference;
 
 namespace {
 
-const std::vector<std::pair<bool, int>> kFormats{{false, 64}, {false, 128}, {true, 64}, {true, 128}};
+const std::vector<std::pair<bool, int>> kFormats{{false, 64}, {false, 96}, {false, 128},
+                                                 {true, 64},  {true, 96},  {true, 128}};
 
 // O and LSE of one sequence.
 AttentionOutputs sequence_of(const AttentionInputs& in, const AttentionOutputs& all, int sequence) {
@@ -87,7 +88,7 @@ TEST_CASE("NaN in the capacity tail changes no bit, and the tail of O stays unto
 }
 
 TEST_CASE("Scale padding of 0x00, 0x7F and 0xFF gives the same bits", "[attention][sm_100]") {
-  for (const int head_dim : {64, 128}) {
+  for (const int head_dim : {64, 96, 128}) {
     INFO("head_dim " << head_dim);
     const auto inputs =
         make_inputs(problem_of({65, 3, 200, 10}, {33, 129, 1, 100}, 2, head_dim), /*mxfp8=*/true);

@@ -132,6 +132,7 @@ mxfa_attention describe_attention(const AttentionInputs& in) {
   attention.window_left = p.window_left;
   attention.window_right = p.window_right;
   attention.scale = static_cast<float>(p.scale);
+  attention.p_scale = in.dynamic_p ? MXFA_P_DYNAMIC : MXFA_P_CONSTANT;
   if (!in.kernel.empty()) attention.kernel = in.kernel.c_str();
   return attention;
 }
@@ -182,8 +183,9 @@ AttentionOutputs run_attention(const AttentionInputs& in, const LaunchOptions& o
 
 void check_kernel_rounding(const AttentionInputs& in, const AttentionOutputs& outputs) {
   const bool hopper = Device::instance().arch() == "sm_90a";
-  const AttentionResult want = attention_forward(
-      in.problem, in.q, in.k, in.v, hopper ? hopper_kernel_numerics() : kernel_numerics(in.mxfp8));
+  AttentionOptions numerics = hopper ? hopper_kernel_numerics() : kernel_numerics(in.mxfp8, in.dynamic_p);
+  if (!hopper) numerics.row_maximum = in.row_maximum;
+  const AttentionResult want = attention_forward(in.problem, in.q, in.k, in.v, numerics);
   const auto got = bf16_to_double(std::span<const uint16_t>(outputs.o));
   const AttentionDeviation distance = attention_deviation(in.problem, got, want.o);
   INFO("against the reference with the kernel's rounding of P: "

@@ -13,10 +13,13 @@ namespace mxfa::test {
 struct AttentionInputs {
   reference::AttentionProblem problem;
   bool mxfp8 = false;
+  bool dynamic_p = false;  // MXFP8: a scale of P for each row and 32 keys
   std::vector<uint16_t> bf16_q, bf16_k, bf16_v;
   reference::QuantizedTensor mx_q, mx_k, mx_v;  // MXFP8 only: Q and K along D, V along tokens
   std::vector<double> q, k, v;                  // of the stored operands
   std::string kernel;                           // JSON of kernel configuration overrides; empty: none
+  // What the reference may assume of the kernel's reference point.
+  reference::RowMaximum row_maximum = reference::RowMaximum::kBlockWalk;
 };
 // Cross attention from lengths; scale 1/sqrt(head_dim).
 reference::AttentionProblem problem_of(const std::vector<int32_t>& lengths_q,

@@ -21,7 +21,8 @@ struct Format {
   bool mxfp8;
   int head_dim;
 };
-const std::vector<Format> kFormats{{false, 64}, {false, 128}, {true, 64}, {true, 128}};
+const std::vector<Format> kFormats{{false, 64}, {false, 96}, {false, 128},
+                                   {true, 64},  {true, 96},  {true, 128}};
 
 std::string name(const Format& f) {
   return (f.mxfp8 ? "MXFP8, head_dim " : "BF16, head_dim ") + std::to_string(f.head_dim);

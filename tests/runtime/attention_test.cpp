@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "host/plan.hpp"
+#include "host/attention_schedule.hpp"
 #include "runtime/fake_driver.hpp"
 #include "support/catch.hpp"
 
@@ -77,7 +77,7 @@ TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
   CUstream stream = reinterpret_cast<CUstream>(0x5);
   REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, stream) == MXFA_OK);
   CHECK(fake().launches == 1);
-  CHECK(fake().launch.gridDimX == 6);  // (2 + 1) tiles of 256 rows, 2 heads
+  CHECK(fake().launch.gridDimX == 4);  // SMs, for (2 + 1) tiles of 256 rows, 2 heads
   CHECK(fake().launch.gridDimY * fake().launch.gridDimZ == 1);
   CHECK(fake().launch.blockDimX == 512);
   CHECK(fake().launch.sharedMemBytes == 200000);
@@ -91,13 +91,18 @@ TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
   CHECK(params.scales_v == 0x600000);
   CHECK(params.lse == 0x800004);
   CHECK(params.rows_o == 305);
-  CHECK(params.tile_count == 6);
+  CHECK(params.tile_count == 8);  // two rounds of 4 CTAs
   CHECK(params.scale_tiles_q == 4);
   CHECK(params.scale_tiles_k == 2);
   CHECK(params.scale_log2 == float(std::log2(std::exp(1.0)) / std::sqrt(128.0)));
-  const auto* tiles = reinterpret_cast<const Tile*>(params.tiles);
-  CHECK((tiles[5].batch == 1 && tiles[5].head == 1 &&
-         tiles[5].tile == 0));  // the sequence without keys has a tile
+  // Heaviest first, forwards and backwards: rows 0 .. 255 see two blocks with both stages, 256 .. 299 with
+  // one; the sequence without keys has tiles too; where a CTA has one tile only, batch -1 ends its list.
+  const auto* tiles = reinterpret_cast<const ScheduledTile*>(params.tiles);
+  CHECK((tiles[1].batch == 0 && tiles[1].head == 1 && tiles[1].first_row == 0));
+  CHECK((tiles[2].batch == 0 && tiles[2].head == 0 && tiles[2].first_row == 256));
+  CHECK((tiles[7].batch == 1 && tiles[7].head == 0 && tiles[7].first_row == 0));
+  CHECK((tiles[6].batch == 1 && tiles[6].head == 1 && tiles[6].first_row == 0));
+  CHECK((tiles[5].batch == -1 && tiles[4].batch == -1));
   const auto* scale_offsets = reinterpret_cast<const int32_t*>(params.scale_offsets_q);
   CHECK((scale_offsets[0] == 0 && scale_offsets[1] == 384 && scale_offsets[2] == 512));
 
@@ -110,38 +115,18 @@ TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
   CHECK(fake().maps[3].box[0] == 64);
 }
 
-TEST_CASE("What the Blackwell kernel does not honour yet is refused by name before anything is compiled",
-          "[attention]") {
+TEST_CASE("What no kernel honours is refused by name before anything is compiled", "[attention]") {
   Problem problem;
   mxfa_attention& a = problem.attention;
-  SECTION("head_dim 96") {
-    a.head_dim = 96;
-    for (const char* arch : {"sm_100a", "sm_103a"})
-      CHECK_THAT(refusal(problem, arch), Contains("head_dim is 96: not supported by attention_fwd on " +
-                                                  std::string(arch) + " yet") &&
-                                             Contains("supported: 64, 128"));
-  }
   SECTION("head_dim 72") {
     a.head_dim = 72;
     CHECK_THAT(refusal(problem), Contains("head_dim is 72") && Contains("64, 96 or 128"));
     a.dtype = MXFA_BF16;
     CHECK_THAT(refusal(problem, "sm_90a"), Contains("head_dim is 72") && Contains("64, 96 or 128"));
   }
-  SECTION("causal") {
-    a.causal = 1;
-    CHECK_THAT(refusal(problem), Contains("causal is 1") && Contains("on sm_100a yet"));
-  }
-  SECTION("window") {
-    a.window_left = 128;
-    CHECK_THAT(refusal(problem), Contains("window_left is 128") && Contains("on sm_100a yet"));
-  }
   SECTION("negative window") {
     a.window_right = -5;
     CHECK_THAT(refusal(problem), Contains("window") && Contains("-5") && Contains("-1"));
-  }
-  SECTION("grouped heads") {
-    a.heads_q = 4;
-    CHECK_THAT(refusal(problem), Contains("heads_q 4 with heads_kv 2") && Contains("not supported"));
   }
   SECTION("indivisible heads") {
     a.heads_q = 3;
@@ -155,13 +140,9 @@ TEST_CASE("What the Blackwell kernel does not honour yet is refused by name befo
     a.heads_q = 0;
     CHECK_THAT(refusal(problem), Contains("heads_q is 0"));
   }
-  SECTION("broadcast_q") {
-    a.broadcast_q = 1;
-    CHECK_THAT(refusal(problem), Contains("broadcast_q is 1") && Contains("on sm_100a yet"));
-  }
-  SECTION("dynamic P") {
-    a.p_scale = MXFA_P_DYNAMIC;
-    CHECK_THAT(refusal(problem), Contains("p_scale dynamic"));
+  SECTION("dynamic P of bf16") {
+    a.dtype = MXFA_BF16, a.p_scale = MXFA_P_DYNAMIC;
+    CHECK_THAT(refusal(problem), Contains("p_scale 1") && Contains("bf16"));
   }
   SECTION("dtype") {
     a.dtype = 7;
@@ -194,6 +175,50 @@ TEST_CASE("What the Blackwell kernel does not honour yet is refused by name befo
   SECTION("struct size") {
     a.size = 0;
     CHECK_THAT(refusal(problem), Contains("size is 0") && Contains("sizeof(mxfa_attention)"));
+  }
+}
+
+TEST_CASE("Masks, grouped heads and broadcast queries reach the kernel", "[attention]") {
+  const auto context = fake_context();
+  Problem problem;
+  mxfa_attention& a = problem.attention;
+  a.heads_q = 4;
+  a.broadcast_q = 1;
+  a.causal = 1;
+  a.window_left = 17;
+  problem.offsets_q = {0, 300};
+  a.offsets_q = problem.offsets_q.data();
+  problem.args.q = {device(0x100000), 512, 300, {device(0x200000), 4 * 384 * 4, MXFA_SCALE_ALONG_D}};
+  problem.args.o = {device(0x700000), 512, 600, {}};
+  const PlanPointer plan = plan_of(*context, problem);
+  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+  REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+  abi::AttentionForwardParams params;
+  std::memcpy(&params, fake().params.data(), sizeof params);
+  CHECK(params.window_left == 17);
+  CHECK(params.window_right == 0);
+  CHECK(params.broadcast_q == 1);
+  CHECK(params.heads_q == 4);
+  CHECK(params.heads_kv == 2);
+  CHECK(params.rows_o == 600);
+  CHECK(params.tile_count == 16);  // 2 tiles of 256 rows, 2 sequences, 4 heads
+}
+
+TEST_CASE("Boxes of head_dim 96 are 64 bytes wide in BF16 and 128 in MXFP8", "[attention]") {
+  const auto context = fake_context();
+  for (const bool mxfp8 : {false, true}) {
+    Problem problem;
+    problem.attention.head_dim = 96;
+    problem.attention.dtype = mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
+    if (!mxfp8) problem.args.q.scales = problem.args.k.scales = problem.args.v.scales = {};
+    const PlanPointer plan = plan_of(*context, problem);
+    REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
+    fake().maps.clear();
+    REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
+    CHECK(fake().maps[0].box[0] == (mxfp8 ? 128 : 32));
+    CHECK(fake().maps[0].swizzle == (mxfp8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B));
+    CHECK(fake().maps[3].box[0] == 32);
+    CHECK(fake().maps[3].swizzle == CU_TENSOR_MAP_SWIZZLE_64B);
   }
 }
 
@@ -377,7 +402,7 @@ TEST_CASE("fwd-element-offset-over-2p31: no address of a launch passes through 3
   problem.args.workspace = reinterpret_cast<void*>(address);
   REQUIRE(mxfa_plan_prepare(plan.get(), problem.args.workspace, nullptr) == MXFA_OK);
   REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
-  CHECK(fake().launch.gridDimX == 3 * 64 * 512);
+  CHECK(nlohmann::json::parse(mxfa_plan_describe(plan.get()))["tiles"] == 3 * 64 * 512);
   CHECK(fake().maps.size() == 4);
   for (const TensorMapRequest& map : fake().maps) {
     // As tensor_map.hpp states it: the last row of the last sequence, [total - length, total).
@@ -424,7 +449,7 @@ TEST_CASE("rt-launch-error-propagates: a refused launch is returned with its geo
     INFO(refused);
     fake().launch_result = refused;
     CHECK(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_ERROR_DEVICE);
-    CHECK_THAT(mxfa_error(context.get()), Contains("attention_fwd_sm100") && Contains("grid 6") &&
+    CHECK_THAT(mxfa_error(context.get()), Contains("attention_fwd_sm100") && Contains("grid 4") &&
                                               Contains("block 512") && Contains("shared memory") &&
                                               Contains(context->driver.describe(refused)));
     CHECK(fake().launches == 0);
@@ -594,7 +619,7 @@ TEST_CASE("The description echoes every option as resolved and decodes the table
   CHECK(d["config"]["kv_stages"] == 4);
   CHECK(d["config"]["mxfp8"] == true);
   CHECK(d["overrides"]["kv_stages"] == 4);
-  CHECK(d["grid"] == nlohmann::json({6, 1, 1}));
+  CHECK(d["grid"] == nlohmann::json({4, 1, 1}));
   CHECK(d["tables"]["roles"][0]["registers"] == 192);
   CHECK(d["tables"]["smem"][0]["bytes"] == 16384);
   CHECK(d["tables"]["tmem"][0]["live_until"] == "softmax read");

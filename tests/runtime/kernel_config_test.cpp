@@ -98,7 +98,9 @@ TEST_CASE("The configurations that ship resolve for what the operations ask", "[
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 128})
       for (const bool mxfp8 : {false, true})
-        CHECK(resolve_kernel_config(mxfa_embedded_kernel_configs, "attention_fwd_sm100", arch,
-                                    {{"head_dim", head_dim, false}, {"mxfp8", mxfp8, true}}, nullptr)
+        CHECK(resolve_kernel_config(
+                  mxfa_embedded_kernel_configs, "attention_fwd_sm100", arch,
+                  {{"head_dim", head_dim, false}, {"mxfp8", mxfp8, true}, {"dynamic_p", false, true}},
+                  nullptr)
                   .at("o_box_rows") >= 32);
 }

@@ -4,8 +4,8 @@
 #include "support/catch.hpp"
 
 using namespace mxfa;
-using mxfa::test::Contains;
 using Catch::Matchers::Equals;
+using mxfa::test::Contains;
 
 namespace {
 
@@ -43,7 +43,6 @@ TEST_CASE("Empty sequences and an empty batch are legal", "[plan]") {
   CHECK(read({0, 0, 0, 5, 5}).total() == 5);
   CHECK(read({0, 0, 0, 5, 5}).scale_rows() == 128);
   CHECK(read_sequences("offsets_q", 0, nullptr).total() == 0);
-  CHECK(list_tiles(read({0}), 4, 256).empty());
 }
 
 TEST_CASE("The caller's array is copied", "[plan]") {
@@ -74,29 +73,6 @@ TEST_CASE("Scale offsets, sizes and addresses agree with the zero-gather vectors
       CHECK(atom * 512 + d % 32 * 16 + d / 32 * 4 + token / 32 == point[6]);
     }
   }
-}
-
-TEST_CASE("The tile list has each tile once and none for a sequence without queries", "[plan]") {
-  const Sequences sequences = of_lengths({0, 0, 1, 128, 129, 0, 513, 0});
-  const std::vector<Tile> tiles = list_tiles(sequences, 4, 128);
-  CHECK(tiles.size() == 36);  // (1 + 1 + 2 + 5) * 4
-  std::set<std::tuple<int, int, int>> seen;
-  for (const Tile& tile : tiles) {
-    CHECK(tile.zero == 0);
-    CHECK(tile.tile * 128 < sequences.length(tile.batch));
-    CHECK(tile.head < 4);
-    seen.insert({tile.batch, tile.head, tile.tile});
-  }
-  CHECK(seen.size() == tiles.size());
-  CHECK(list_tiles(sequences, 4, 256).size() == 24);  // (1 + 1 + 1 + 3) * 4
-}
-
-TEST_CASE("80,000 tiny sequences are one launch on grid.x", "[plan]") {
-  CHECK(list_tiles(of_lengths(std::vector<int32_t>(80000, 3)), 2, 256).size() == 160000);
-}
-
-TEST_CASE("A launch of more than 2^31 - 1 tiles is refused", "[plan]") {
-  CHECK_THROWS_WITH(list_tiles(of_lengths({1 << 30}), 1024, 256), Contains("4294967296 tiles"));
 }
 
 TEST_CASE("Pieces of the workspace are 256-byte aligned", "[plan]") {

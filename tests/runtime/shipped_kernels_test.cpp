@@ -48,11 +48,20 @@ TEST_CASE(
     "spill",
     "[kernels]") {
   const Nvrtc nvrtc;
+  struct Format {
+    bool mxfp8, dynamic_p;
+  };
   for (const char* arch : {"sm_100a", "sm_103a"})
-    for (const int head_dim : {64, 128})
-      for (const bool mxfp8 : {false, true})
-        compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
-                         {{"head_dim", head_dim, false}, {"mxfp8", mxfp8, true}});
+    for (const int head_dim : {64, 96, 128})
+      for (const auto& [mxfp8, dynamic_p] : {Format{false, false}, Format{true, false}, Format{true, true}})
+        for (const bool right_mask : {false, true})
+          for (const bool left_mask : {false, true})
+            compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
+                             {{"head_dim", head_dim},
+                              {"mxfp8", mxfp8, true},
+                              {"right_mask", right_mask, true},
+                              {"left_mask", left_mask, true},
+                              {"dynamic_p", dynamic_p, true}});
   for (const int head_dim : {64, 96, 128})
     for (const bool four_units : {false, true})
       for (const bool right_mask : {false, true})

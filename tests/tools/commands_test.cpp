@@ -59,9 +59,7 @@ TEST_CASE("help and version exit with 0 and name the exit codes") {
 TEST_CASE("an option this version cannot run is refused by name, with exit code 2 and nothing run") {
   const Workplace workplace;
   const auto [more, name] = GENERATE(table<std::string, std::string>({
-      {R"(,"causal":true)", "causal"},
-      {R"(,"window":[4,-1])", "window"},
-      {R"(,"mxfp8":{"p_scale":"dynamic"})", "p_scale"},
+      {R"(,"kernel":{"scheduler":7})", "scheduler"},
       {R"(,"kernel":{"no_such_field":1})", "no_such_field"},
   }));
   const std::string dtype = more.find("mxfp8") != std::string::npos ? "mxfp8" : "bf16";
@@ -74,25 +72,39 @@ TEST_CASE("an option this version cannot run is refused by name, with exit code 
   CHECK(result.err.find("shape.json") != std::string::npos);
 }
 
-TEST_CASE("attn_bwd, GQA, broadcast-Q and head_dim 96 are refused by name") {
+TEST_CASE("explain shows the work of the SMs under each scheduler, and draws it") {
   const Workplace workplace;
-  const auto [text, name] = GENERATE(table<std::string, std::string>({
-      {R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
-       "attn_bwd"},
-      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":2,"heads_kv":1,"seqlens_q":[3],)"
-       R"("seqlens_k":[5]})",
-       "heads_kv"},
-      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5,6],)"
-       R"("broadcast_q":true})",
-       "broadcast_q"},
-      {R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})",
-       "head_dim"},
-  }));
+  const std::string text =
+      R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":4,"seqlens_q":[3000],"seqlens_k":[3000],)"
+      R"("causal":true,"kernel":{"max_ctas":10}})";
+  const std::string svg = workplace.write("loads.svg", "");
+  const ProgramResult result =
+      workplace.run({"explain", workplace.write("shape.json", text), "--device", kDevice, "--svg", svg});
+  CAPTURE(result.err, result.out);
+  CHECK(result.exit_code == 0);
+  for (const char* line : {"static: busiest SM", "zigzag: busiest SM", "lpt (chosen): busiest SM", " SMs #"})
+    CHECK(result.out.find(line) != std::string::npos);
+  std::ifstream file(svg);
+  const std::string picture(std::istreambuf_iterator<char>(file), {});
+  CHECK(picture.starts_with("<svg"));
+  size_t cells = 0;
+  for (size_t at = 0; (at = picture.find("<rect", at)) != std::string::npos; ++at) ++cells;
+  CHECK(cells == 30);  // 10 CTAs, 3 schedulers
+  const ProgramResult refused = workplace.run({"explain", workplace.write("shape.json", text), "--device",
+                                               kDevice, "--svg", "/no/such/folder/x.svg"});
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("/no/such/folder/x.svg") != std::string::npos);
+}
+
+TEST_CASE("attn_bwd is refused by name") {
+  const Workplace workplace;
+  const std::string text =
+      R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})";
   const ProgramResult result =
       workplace.run({"run", workplace.write("shape.json", text), "--device", kDevice});
   CAPTURE(result.err);
   CHECK(result.exit_code == 2);
-  CHECK(result.err.find(name) != std::string::npos);
+  CHECK(result.err.find("attn_bwd") != std::string::npos);
 }
 
 TEST_CASE("a shape that no memory holds is refused before anything is allocated") {

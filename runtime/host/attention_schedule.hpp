@@ -1,0 +1,65 @@
+// Schedules of attention_fwd_sm100: which CTA computes which tile of 256 query rows, and in which order. CTAs
+// are persistent, one an SM; each takes entries blockIdx.x, + grid, ... of the list, so the plan decides
+// everything.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "host/plan.hpp"
+
+namespace mxfa {
+
+// Values of kernel.scheduler.
+enum class Scheduler : int32_t {
+  kAutomatic = 0,  // kLpt with a mask, kStatic when all tiles cost the same, else kZigzag
+  kStatic = 1,     // tiles dealt out in the order sequence, head, rows
+  kZigzag = 2,     // heaviest first, dealt out forwards and backwards in turn
+  kLpt = 3         // longest processing time: heaviest first, each to the CTA with the least work
+};
+inline constexpr std::array<Scheduler, 3> kSchedulers = {Scheduler::kStatic, Scheduler::kZigzag,
+                                                         Scheduler::kLpt};
+const char* scheduler_name(Scheduler scheduler);
+
+struct ScheduleProblem {
+  const Sequences* q;  // one sequence with broadcast_q
+  const Sequences* k;
+  int32_t heads_q, heads_kv;
+  int64_t key_bytes;  // of a key and its value, one head
+  bool broadcast_q;
+  int32_t window_left, window_right;  // as the kernel takes them; -1 unbounded
+  int32_t max_ctas;                   // one an SM, or fewer
+  int64_t l2_bytes;
+};
+
+// Blocks of 128 keys that the two stages of 128 rows of a tile walk; the kernel's Tile::blocks.
+struct StageBlocks {
+  int64_t first[2], end[2];  // empty: both 0
+  int64_t count(int stage) const { return end[stage] - first[stage]; }
+};
+StageBlocks stage_blocks(const ScheduleProblem& problem, int32_t batch, int32_t first_row);
+
+// Estimated time of a tile, in blocks of keys that both stages share.  Estimates, not measured: a block of
+// one stage has nothing to hide its softmax behind, and a tile costs its start and end.
+inline constexpr double kOneStageBlockCost = 0.75, kScheduledTileCost = 0.5;
+double tile_cost(const StageBlocks& blocks);
+
+// int32[4] of the kernel's tile list; batch -1: nothing, and nothing after it for this CTA.
+struct ScheduledTile {
+  int32_t batch, head, first_row, zero;
+};
+static_assert(sizeof(ScheduledTile) == 16);
+
+struct Schedule {
+  Scheduler scheduler;
+  uint32_t grid = 0, tile_count = 0;  // CTAs; tiles of the problem
+  std::vector<ScheduledTile> slots;   // a multiple of grid; slot i belongs to CTA i % grid
+  std::vector<double> work;           // of each CTA, by tile_cost
+};
+
+// Every 256 rows of every sequence that has queries exactly once.  Throws mxfa::Error where the list would be
+// too long for the kernel's 32-bit numbers.
+Schedule schedule_tiles(const ScheduleProblem& problem, Scheduler scheduler);
+
+}  // namespace mxfa
