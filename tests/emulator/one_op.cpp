@@ -8,7 +8,9 @@
 namespace mxfa::test {
 namespace {
 
-std::string model_of(const std::string& target) { return target.starts_with("sm_90") ? "h200" : "b200"; }
+std::string model_of(const std::string& target) {
+  return target.starts_with("sm_90") ? "h200" : target.starts_with("sm_103") ? "gb300" : "b200";
+}
 
 int bytes_of(const std::string& type) {
   if (type.ends_with("16")) return 2;
