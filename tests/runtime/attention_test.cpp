@@ -178,50 +178,6 @@ TEST_CASE("What no kernel honours is refused by name before anything is compiled
   }
 }
 
-TEST_CASE("Masks, grouped heads and broadcast queries reach the kernel", "[attention]") {
-  const auto context = fake_context();
-  Problem problem;
-  mxfa_attention& a = problem.attention;
-  a.heads_q = 4;
-  a.broadcast_q = 1;
-  a.causal = 1;
-  a.window_left = 17;
-  problem.offsets_q = {0, 300};
-  a.offsets_q = problem.offsets_q.data();
-  problem.args.q = {device(0x100000), 512, 300, {device(0x200000), 4 * 384 * 4, MXFA_SCALE_ALONG_D}};
-  problem.args.o = {device(0x700000), 512, 600, {}};
-  const PlanPointer plan = plan_of(*context, problem);
-  REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
-  REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
-  abi::AttentionForwardParams params;
-  std::memcpy(&params, fake().params.data(), sizeof params);
-  CHECK(params.window_left == 17);
-  CHECK(params.window_right == 0);
-  CHECK(params.broadcast_q == 1);
-  CHECK(params.heads_q == 4);
-  CHECK(params.heads_kv == 2);
-  CHECK(params.rows_o == 600);
-  CHECK(params.tile_count == 16);  // 2 tiles of 256 rows, 2 sequences, 4 heads
-}
-
-TEST_CASE("Boxes of head_dim 96 are 64 bytes wide in BF16 and 128 in MXFP8", "[attention]") {
-  const auto context = fake_context();
-  for (const bool mxfp8 : {false, true}) {
-    Problem problem;
-    problem.attention.head_dim = 96;
-    problem.attention.dtype = mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
-    if (!mxfp8) problem.args.q.scales = problem.args.k.scales = problem.args.v.scales = {};
-    const PlanPointer plan = plan_of(*context, problem);
-    REQUIRE(mxfa_plan_prepare(plan.get(), problem.workspace, nullptr) == MXFA_OK);
-    fake().maps.clear();
-    REQUIRE(mxfa_attention_forward(plan.get(), &problem.args, nullptr) == MXFA_OK);
-    CHECK(fake().maps[0].box[0] == (mxfp8 ? 128 : 32));
-    CHECK(fake().maps[0].swizzle == (mxfp8 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B));
-    CHECK(fake().maps[3].box[0] == 32);
-    CHECK(fake().maps[3].swizzle == CU_TENSOR_MAP_SWIZZLE_64B);
-  }
-}
-
 TEST_CASE("32x32 blocks and FLOOR only change how the inputs were quantized", "[attention]") {
   const auto context = fake_context();
   Problem problem;
