@@ -165,6 +165,20 @@ TEST_CASE("Few CTAs that take several tiles give the bits of one CTA a tile, in 
     }
 }
 
+TEST_CASE("sched-sm-counts: the same bits for every number of CTAs",
+          "[attention][sm_100][persistent][cases]") {
+  AttentionProblem problem = problem_of({64}, {9, 300, 0, 77, 128}, 2, 128);
+  problem.broadcast_q = true;
+  AttentionInputs inputs = make_inputs(problem, /*mxfp8=*/false);
+  const AttentionOutputs want = run_attention(inputs);  // ten CTAs, one a tile
+  check_kernel_rounding(inputs, want);
+  for (const char* kernel : {R"({"max_ctas": 1})", R"({"max_ctas": 3})"}) {
+    INFO(kernel);
+    inputs.kernel = kernel;
+    CHECK(run_attention(inputs) == want);
+  }
+}
+
 TEST_CASE("Every scheduler gives the same bits", "[attention][sm_100][persistent]") {
   const Format f{false, false, 64};
   AttentionInputs inputs = inputs_of(several_tiles(f, true), f);

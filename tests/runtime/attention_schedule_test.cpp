@@ -67,7 +67,7 @@ double busiest(const Schedule& schedule) {
 
 }  // namespace
 
-TEST_CASE("Every scheduler lists every tile once and ends the list of a CTA but once", "[schedule]") {
+TEST_CASE("sched-empty-tiles: every scheduler lists every tile once and none without rows", "[schedule]") {
   Problem p({0, 0, 1, 128, 129, 0, 513, 700}, {3, 0, 500, 1000, 0, 1, 2000, 300}, 4, 7);
   for (const Scheduler scheduler : kSchedulers) {
     INFO(scheduler_name(scheduler));
@@ -124,6 +124,19 @@ TEST_CASE("LPT takes heads in runs that share L2 where that costs no balance", "
   CHECK(heads_in_flight() <= 9);
   p.problem.l2_bytes = 1 << 30;
   CHECK(heads_in_flight() == 32);
+}
+
+TEST_CASE("sched-one-giant: one long and many tiny sequences are balanced", "[schedule]") {
+  std::vector<int32_t> lengths_k(257, 1);
+  lengths_k[0] = 8192;
+  Problem p(std::vector<int32_t>(257, 128), lengths_k, 1, 132);
+  for (const Scheduler scheduler : {Scheduler::kAutomatic, Scheduler::kZigzag, Scheduler::kLpt}) {
+    const Schedule schedule = schedule_tiles(p.problem, scheduler);
+    INFO(scheduler_name(schedule.scheduler));
+    check_complete(p, schedule);
+    const double mean = std::accumulate(schedule.work.begin(), schedule.work.end(), 0.0) / schedule.grid;
+    CHECK(busiest(schedule) <= mean + tile_cost(stage_blocks(p.problem, 0, 0)));
+  }
 }
 
 TEST_CASE("Stages of a tile walk the blocks that their rows see", "[schedule]") {

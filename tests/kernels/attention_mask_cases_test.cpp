@@ -1,5 +1,5 @@
-// Cases from public bug reports about masks, grouped heads and broadcast queries, each named after its id, on
-// an sm_90a device.
+// Cases from public bug reports about masks, grouped heads and broadcast queries, each named after its id,
+// for the Blackwell kernel and for Hopper's.
 #include <cmath>
 #include <numeric>
 
@@ -33,11 +33,7 @@ void check_no_keys(const AttentionProblem& p, const AttentionOutputs& outputs, i
       REQUIRE(outputs.lse[head * p.rows_o() + row] == -INFINITY);
 }
 
-}  // namespace
-
-TEST_CASE("fwd-zero-q-maxlen1: an empty sequence among single queries", "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_zero_q_maxlen1() {
   AttentionProblem problem = grouped(problem_of({1, 0, 1}, {3, 0, 5}, 9, 64), 3);
   problem.causal = true;
   problem.scale = 1.0;
@@ -48,9 +44,7 @@ TEST_CASE("fwd-zero-q-maxlen1: an empty sequence among single queries", "[gpu][s
   CHECK(check_case(make_inputs(problem, false)) == causal);
 }
 
-TEST_CASE("fwd-causal-more-q-than-k: the first queries see nothing", "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_causal_more_q_than_k() {
   AttentionProblem problem = problem_of({113}, {65}, 2, 128);
   problem.causal = true;
   const AttentionOutputs outputs = check_case(make_inputs(problem, false));
@@ -58,10 +52,7 @@ TEST_CASE("fwd-causal-more-q-than-k: the first queries see nothing", "[gpu][sm_9
   for (int head = 0; head < 2; ++head) CHECK(std::isfinite(outputs.lse[head * 113 + 48]));
 }
 
-TEST_CASE("fwd-first-block-masked-negative: scores of -128 after blocks without a visible key",
-          "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_first_block_masked_negative() {
   AttentionProblem problem = grouped(problem_of({88}, {448}, 14, 128), 2);
   problem.causal = true;
   problem.scale = 0.125;
@@ -81,10 +72,7 @@ TEST_CASE("fwd-first-block-masked-negative: scores of -128 after blocks without 
     }
 }
 
-TEST_CASE("fwd-scale-zero with a causal mask: the mean of the visible keys, never 0 * infinity",
-          "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_scale_zero() {
   AttentionProblem problem = problem_of({33}, {33}, 2, 128);
   problem.causal = true;
   problem.scale = 0.0;
@@ -100,10 +88,7 @@ TEST_CASE("fwd-scale-zero with a causal mask: the mean of the visible keys, neve
       REQUIRE(std::fabs(outputs.lse[head * 33 + row] - std::log(row + 1.0)) < 0.001);
 }
 
-TEST_CASE("fwd-window-equals-causal: the same mask in four spellings gives the same bits",
-          "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_window_equals_causal() {
   AttentionProblem problem = problem_of({300}, {300}, 2, 128);
   problem.causal = true;
   const AttentionOutputs causal = check_case(make_inputs(problem, false));
@@ -116,9 +101,7 @@ TEST_CASE("fwd-window-equals-causal: the same mask in four spellings gives the s
   }
 }
 
-TEST_CASE("fwd-window-exact-width: a left window of 2 sees three keys", "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_window_exact_width() {
   AttentionProblem problem = problem_of({40}, {40}, 2, 128);
   problem.window_left = 2, problem.window_right = 0;
   AttentionInputs inputs = make_inputs(problem, false);
@@ -136,10 +119,7 @@ TEST_CASE("fwd-window-exact-width: a left window of 2 sees three keys", "[gpu][s
   }
 }
 
-TEST_CASE("fwd-gqa-ratio-7: seven query heads a key head give the bits of repeated keys",
-          "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_gqa_ratio_7() {
   const AttentionInputs inputs = make_inputs(grouped(problem_of({65, 3}, {130, 77}, 14, 128), 2), false);
   AttentionInputs repeated = inputs;
   repeated.problem.heads_kv = 14;
@@ -154,9 +134,7 @@ TEST_CASE("fwd-gqa-ratio-7: seven query heads a key head give the bits of repeat
   CHECK(check_case(inputs) == run_attention(repeated));
 }
 
-TEST_CASE("fwd-broadcast-q: one Q for all sequences gives the bits of Q repeated", "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_broadcast_q() {
   const std::vector<int32_t> lengths_k{0, 1, 17, 128, 300, 5};
   AttentionProblem problem = problem_of({64}, lengths_k, 2, 128);
   problem.broadcast_q = true;
@@ -175,11 +153,61 @@ TEST_CASE("fwd-broadcast-q: one Q for all sequences gives the bits of Q repeated
 
 // A buffer may hold more rows than the offsets cover: those are never read (NaN in Q, K and V) and never
 // written (run_attention checks O).
-TEST_CASE("fwd-rows-past-offsets on sm_90a: two more rows than the offsets cover", "[gpu][sm_90][cases]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
+void fwd_rows_past_offsets() {
   LaunchOptions tail;
   tail.tail_rows = 2;
   const AttentionInputs inputs = make_inputs(problem_of({14, 29, 51}, {14, 29, 51}, 2, 128), false);
   CHECK(check_case(inputs, tail) == run_attention(inputs));
 }
+
+void on_hopper(void (*test)()) {
+  const OnHopper hopper;
+  if (hopper.ready()) test();
+}
+
+}  // namespace
+
+TEST_CASE("fwd-zero-q-maxlen1: an empty sequence among single queries", "[attention][cases][sm_100]") {
+  fwd_zero_q_maxlen1();
+}
+TEST_CASE("fwd-zero-q-maxlen1 on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_zero_q_maxlen1); }
+TEST_CASE("fwd-causal-more-q-than-k: the first queries see nothing", "[attention][cases][sm_100]") {
+  fwd_causal_more_q_than_k();
+}
+TEST_CASE("fwd-causal-more-q-than-k on sm_90a", "[gpu][sm_90][cases]") {
+  on_hopper(fwd_causal_more_q_than_k);
+}
+TEST_CASE("fwd-first-block-masked-negative: scores of -128 after blocks without a visible key",
+          "[attention][cases][sm_100]") {
+  fwd_first_block_masked_negative();
+}
+TEST_CASE("fwd-first-block-masked-negative on sm_90a", "[gpu][sm_90][cases]") {
+  on_hopper(fwd_first_block_masked_negative);
+}
+TEST_CASE("fwd-scale-zero with a causal mask: the mean of the visible keys, never 0 * infinity",
+          "[attention][cases][sm_100]") {
+  fwd_scale_zero();
+}
+TEST_CASE("fwd-scale-zero with a causal mask on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_scale_zero); }
+TEST_CASE("fwd-window-equals-causal: the same mask in four spellings gives the same bits",
+          "[attention][cases][sm_100]") {
+  fwd_window_equals_causal();
+}
+TEST_CASE("fwd-window-equals-causal on sm_90a", "[gpu][sm_90][cases]") {
+  on_hopper(fwd_window_equals_causal);
+}
+TEST_CASE("fwd-window-exact-width: a left window of 2 sees three keys", "[attention][cases][sm_100]") {
+  fwd_window_exact_width();
+}
+TEST_CASE("fwd-window-exact-width on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_window_exact_width); }
+TEST_CASE("fwd-gqa-ratio-7: seven query heads a key head give the bits of repeated keys",
+          "[attention][cases][sm_100]") {
+  fwd_gqa_ratio_7();
+}
+TEST_CASE("fwd-gqa-ratio-7 on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_gqa_ratio_7); }
+TEST_CASE("fwd-broadcast-q: one Q for all sequences gives the bits of Q repeated",
+          "[attention][cases][sm_100]") {
+  fwd_broadcast_q();
+}
+TEST_CASE("fwd-broadcast-q on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_broadcast_q); }
+TEST_CASE("fwd-rows-past-offsets on sm_90a", "[gpu][sm_90][cases]") { on_hopper(fwd_rows_past_offsets); }
