@@ -1,6 +1,7 @@
 #include "reference_problem.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace mxfa::tools {
 
@@ -21,9 +22,14 @@ reference::AttentionProblem attention_problem(const Shape& shape) {
 }
 
 reference::AttentionOptions attention_numerics(const std::string& arch, const Shape& shape) {
-  return arch == "sm_90a" ? reference::hopper_kernel_numerics()
-                          : reference::kernel_numerics(shape.dtype == Dtype::mxfp8,
-                                                       shape.mxfp8.p_scale == PScale::dynamic);
+  if (arch == "sm_90a") return reference::hopper_kernel_numerics();
+  const bool mxfp8 = shape.dtype == Dtype::mxfp8;
+  reference::AttentionOptions options =
+      reference::kernel_numerics(mxfp8, shape.mxfp8.p_scale == PScale::dynamic);
+  // A kernel that does not look for the row maximum moves its reference point when sums have grown.
+  const auto kernel = nlohmann::json::parse(shape.kernel.empty() ? "{}" : shape.kernel);
+  if (!mxfp8 && kernel.value("skip_maximum", 0) != 0) options.row_maximum = reference::RowMaximum::kUnknown;
+  return options;
 }
 
 }  // namespace mxfa::tools
