@@ -52,10 +52,6 @@ std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, c
   std::vector<Shape> shapes;
   for (const std::string& file : files) {
     for (Shape& shape : load_shapes(file)) {
-      if (shape.op == Op::attn_bwd) {
-        throw InputError(fmt::format(
-            "{}: op: attn_bwd is not in this version; it has attn_fwd and mxfp8_quantize", shape.source));
-      }
       if (flags.seed) shape.data.seed = *flags.seed;
       shapes.push_back(std::move(shape));
     }

@@ -35,8 +35,7 @@ void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code);
 // Adds --device, --json, --seed, --verbose and --quiet to a subcommand.
 void add_common_flags(CLI::App& command, CommonFlags& flags);
 
-// Loads all shapes of all files before anything is done, applies --seed, and refuses operations without a
-// kernel.
+// Loads all shapes of all files before anything is done, and applies --seed.
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags);
 
 // Warns once for each MXFA_ variable that is unknown or has an unusable value, naming what is used instead;

@@ -23,6 +23,14 @@ void write_file(const std::filesystem::path& path, const std::string& bytes) {
   if (!file.flush()) throw InputError(fmt::format("--out: cannot write {}", path.string()));
 }
 
+// Of the main kernel and of those that run before and after it.
+std::vector<std::string> keys_of(const ordered_json& description) {
+  std::vector<std::string> keys = {description.value("key", "")};
+  if (description.contains("other_kernels"))
+    for (const ordered_json& other : description["other_kernels"]) keys.push_back(other.value("key", ""));
+  return keys;
+}
+
 int compile(const std::vector<std::string>& files, const std::string& out, bool strict,
             const CommonFlags& flags) {
   const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
@@ -36,37 +44,39 @@ int compile(const std::vector<std::string>& files, const std::string& out, bool 
   ordered_json kernels = ordered_json::array();
   std::set<std::string> seen;
   bool clean = true;
+  const auto add = [&](const std::string& key) {
+    // The plan has just been made, so the artefact is in this process's cache.
+    const auto hit = shared_cache(nullptr)->find(key);
+    if (!hit)
+      throw Error(MXFA_ERROR_DEVICE,
+                  fmt::format("the compiled kernel {} is no longer in the cache; try again", key));
+    ordered_json entry = ordered_json::parse(hit->artefact->report);
+    const std::string name = entry.value("kernel", "kernel"), arch = entry.value("arch", "");
+    const int spills = entry.value("spill_stores", 0) + entry.value("spill_loads", 0);
+    const ordered_json warnings = entry.value("warnings", ordered_json::array());
+    clean = clean && spills == 0 && warnings.empty();
+    for (const ordered_json& warning : warnings)
+      message(fmt::format("{} {}: {}", name, arch, warning.get<std::string>()));
+    table.push_back({name, arch, fmt::format("{}", entry.value("registers", 0)), fmt::format("{}", spills),
+                     fmt::format("{}", entry.value("stack_bytes", 0)),
+                     fmt::format("{:.0f}", entry.value("compile_ms", 0.0)),
+                     fmt::format("{}", warnings.size()), key.substr(0, 12)});
+    entry["key"] = key;
+    if (!out.empty()) {
+      const std::filesystem::path stem =
+          std::filesystem::path(out) / fmt::format("{}-{}-{}", name, arch, key.substr(0, 12));
+      write_file(stem.string() + ".ptx", hit->artefact->ptx);
+      write_file(stem.string() + ".cubin", hit->artefact->cubin);
+      write_file(stem.string() + ".json", entry.dump(2) + "\n");
+      entry["files"] = stem.string() + ".{ptx,cubin,json}";
+      if (!flags.quiet) message(fmt::format("wrote {}.ptx, .cubin and .json", stem.string()));
+    }
+    kernels.push_back(std::move(entry));
+  };
   for (const Shape& shape : shapes) {
     for (const PlannedKernel& planned : plan_all(session.context(), shape)) {
-      const std::string key = planned.description.value("key", "");
-      if (!seen.insert(key).second) continue;
-      // The plan has just been made, so the artefact is in this process's cache.
-      const auto hit = shared_cache(nullptr)->find(key);
-      if (!hit)
-        throw Error(MXFA_ERROR_DEVICE,
-                    fmt::format("the compiled kernel {} is no longer in the cache; try again", key));
-      ordered_json entry = ordered_json::parse(hit->artefact->report);
-      const std::string name = entry.value("kernel", "kernel"), arch = entry.value("arch", "");
-      const int spills = entry.value("spill_stores", 0) + entry.value("spill_loads", 0);
-      const ordered_json warnings = entry.value("warnings", ordered_json::array());
-      clean = clean && spills == 0 && warnings.empty();
-      for (const ordered_json& warning : warnings)
-        message(fmt::format("{} {}: {}", name, arch, warning.get<std::string>()));
-      table.push_back({name, arch, fmt::format("{}", entry.value("registers", 0)), fmt::format("{}", spills),
-                       fmt::format("{}", entry.value("stack_bytes", 0)),
-                       fmt::format("{:.0f}", entry.value("compile_ms", 0.0)),
-                       fmt::format("{}", warnings.size()), key.substr(0, 12)});
-      entry["key"] = key;
-      if (!out.empty()) {
-        const std::filesystem::path stem =
-            std::filesystem::path(out) / fmt::format("{}-{}-{}", name, arch, key.substr(0, 12));
-        write_file(stem.string() + ".ptx", hit->artefact->ptx);
-        write_file(stem.string() + ".cubin", hit->artefact->cubin);
-        write_file(stem.string() + ".json", entry.dump(2) + "\n");
-        entry["files"] = stem.string() + ".{ptx,cubin,json}";
-        if (!flags.quiet) message(fmt::format("wrote {}.ptx, .cubin and .json", stem.string()));
-      }
-      kernels.push_back(std::move(entry));
+      for (const std::string& key : keys_of(planned.description))
+        if (seen.insert(key).second) add(key);
     }
   }
   if (!report.on_stdout()) print_table(table);

@@ -57,17 +57,26 @@ Plan plan_quantize(const Context& context, const Shape& shape, const QuantizeReq
   return context.quantize(desc);
 }
 
-Plan plan_attention(const Context& context, const Shape& shape) {
-  const std::vector<int32_t> offsets_q = offsets_of(shape.seqlens_q), offsets_k = offsets_of(shape.seqlens_k);
+namespace {
+
+// The shape's problem for the library, with the offsets that it points to.
+struct AttentionDescription {
+  std::vector<int32_t> offsets_q, offsets_k;
   mxfa_attention attention;
+};
+
+void describe_attention(const Shape& shape, AttentionDescription& description) {
+  description.offsets_q = offsets_of(shape.seqlens_q);
+  description.offsets_k = offsets_of(shape.seqlens_k);
+  mxfa_attention& attention = description.attention;
   mxfa_attention_defaults(&attention);
   attention.dtype = shape.dtype == Dtype::mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
   attention.head_dim = shape.head_dim;
   attention.heads_q = shape.heads_q;
   attention.heads_kv = shape.heads_kv;
   attention.batch = static_cast<int32_t>(shape.seqlens_k.size());
-  attention.offsets_q = offsets_q.data();
-  attention.offsets_k = offsets_k.data();
+  attention.offsets_q = description.offsets_q.data();
+  attention.offsets_k = description.offsets_k.data();
   attention.broadcast_q = shape.broadcast_q;
   attention.causal = shape.causal;
   attention.window_left = shape.window[0];
@@ -79,8 +88,34 @@ Plan plan_attention(const Context& context, const Shape& shape) {
   attention.scaling_mode = shape.mxfp8.scaling_mode == ScalingMode::floor ? MXFA_FLOOR : MXFA_RCEIL;
   attention.block = shape.mxfp8.block == BlockShape::b32x32 ? MXFA_BLOCK_32X32 : MXFA_BLOCK_1X32;
   attention.p_scale = shape.mxfp8.p_scale == PScale::dynamic ? MXFA_P_DYNAMIC : MXFA_P_CONSTANT;
-  attention.kernel = shape.kernel.empty() ? nullptr : shape.kernel.c_str();
-  return context.attention_forward(attention);
+}
+
+const char* kernel_overrides(const Shape& shape) {
+  return shape.kernel.empty() ? nullptr : shape.kernel.c_str();
+}
+
+}  // namespace
+
+Plan plan_attention(const Context& context, const Shape& shape) {
+  AttentionDescription description;
+  describe_attention(shape, description);
+  // "kernel" of a backward shape is about the backward's main kernel.
+  if (shape.op == Op::attn_fwd) description.attention.kernel = kernel_overrides(shape);
+  return context.attention_forward(description.attention);
+}
+
+Plan plan_attention_backward(const Context& context, const Shape& shape) {
+  AttentionDescription description;
+  describe_attention(shape, description);
+  description.attention.kernel = kernel_overrides(shape);
+  const ShapeBackward& backward = shape.backward;
+  mxfa_attention_backward_options options{};
+  options.size = sizeof options;
+  options.dq_accumulate = backward.dq_accumulate == DqAccumulate::fp16 ? MXFA_DQ_FP16 : MXFA_DQ_FP32;
+  options.dq_scale_log2 = backward.dq_scale_log2;
+  options.deterministic = backward.deterministic;
+  options.dkv_output = backward.dkv_output == Dtype::mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
+  return context.attention_backward(description.attention, options);
 }
 
 std::vector<PlannedKernel> plan_all(const Context& context, const Shape& shape) {
@@ -89,7 +124,8 @@ std::vector<PlannedKernel> plan_all(const Context& context, const Shape& shape) 
     planned.push_back({std::move(purpose), nlohmann::ordered_json::parse(plan.describe())});
   };
   // Attention first: what it refuses should not cost the compilation of a quantiser.
-  if (shape.op == Op::attn_fwd) add("attention forward", plan_attention(context, shape));
+  if (shape.op == Op::attn_bwd) add("attention backward", plan_attention_backward(context, shape));
+  if (shape.op != Op::mxfp8_quantize) add("attention forward", plan_attention(context, shape));
   for (const QuantizeRequest& request : quantize_requests(shape)) {
     add("quantize " + request.name + " (" + name_of(request.layout) + ")",
         plan_quantize(context, shape, request));

@@ -23,13 +23,14 @@ std::vector<QuantizeRequest> quantize_requests(const Shape& shape);
 const char* name_of(reference::BlockLayout layout);
 
 Plan plan_quantize(const Context& context, const Shape& shape, const QuantizeRequest& request);
-Plan plan_attention(const Context& context, const Shape& shape);
+Plan plan_attention(const Context& context, const Shape& shape);  // forward, also of a backward shape
+Plan plan_attention_backward(const Context& context, const Shape& shape);
 
 struct PlannedKernel {
   std::string purpose;  // "quantize Q", "attention forward"
   nlohmann::ordered_json description;
 };
-// Plans everything the shape runs.
+// Plans everything the shape runs, the operation itself first.  A backward runs the forward for its O and LSE.
 std::vector<PlannedKernel> plan_all(const Context& context, const Shape& shape);
 
 }  // namespace mxfa::tools

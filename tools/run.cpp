@@ -39,7 +39,7 @@ double counter(const ordered_json& counters, const char* name) {
              : 0;
 }
 
-// Columns of the table.  "exact dB": signal to noise of O against the exact reference; "aware dB": against
+// Columns of the table.  "exact dB": signal to noise of O, or of the gradients, against the exact reference; "aware dB": against
 // the reference that rounds where the kernel rounds.
 struct Columns {
   bool times, counts, accuracy;  // real devices have times, the CPU driver has counts
@@ -66,7 +66,7 @@ std::vector<std::string> cells_of(const RunRow& row, const Columns& columns) {
   if (columns.times) {
     cells.push_back(row.time_ms > 0 ? fmt::format("{:.4f}", row.time_ms) : "-");
     cells.push_back(
-        row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "attn_fwd" ? "TFLOP/s" : "GB/s") : "-");
+        row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "mxfp8_quantize" ? "GB/s" : "TFLOP/s") : "-");
   }
   if (columns.counts) {
     const auto count = [&](const char* name) {
@@ -77,7 +77,8 @@ std::vector<std::string> cells_of(const RunRow& row, const Columns& columns) {
   }
   if (columns.accuracy && row.has_accuracy) {
     cells.insert(cells.end(), {decibels(row.sqnr_db), fmt::format("{:.6f}", row.cosine),
-                               fmt::format("{:.2e}", row.max_abs), fmt::format("{:.2e}", row.lse_error),
+                               fmt::format("{:.2e}", row.max_abs),
+                               row.gradients.is_null() ? fmt::format("{:.2e}", row.lse_error) : "-",
                                decibels(row.quantized_sqnr_db)});
   } else if (columns.accuracy) {
     cells.insert(cells.end(), 5, "-");
@@ -99,7 +100,7 @@ ordered_json json_of(const RunRow& row) {
                       {"load_ms", row.load_ms}};
   if (row.real_device) {
     out["time_ms"] = row.time_ms;
-    out[row.op == "attn_fwd" ? "tflops" : "gb_per_s"] = row.rate;
+    out[row.op == "mxfp8_quantize" ? "gb_per_s" : "tflops"] = row.rate;
   } else {
     out["counters"] = row.counters;
   }
@@ -107,9 +108,10 @@ ordered_json json_of(const RunRow& row) {
     out["sqnr_db"] = finite_or_null(row.sqnr_db);
     out["cosine"] = row.cosine;
     out["max_abs_error"] = finite_or_null(row.max_abs);
-    out["lse_error"] = finite_or_null(row.lse_error);
+    if (row.gradients.is_null()) out["lse_error"] = finite_or_null(row.lse_error);
     out["quantized_sqnr_db"] = finite_or_null(row.quantized_sqnr_db);
   }
+  if (!row.gradients.is_null()) out["gradients"] = row.gradients;
   out["verdict"] = row.verdict();
   out["failures"] = row.failures;
   if (!row.note.empty()) out["note"] = row.note;
@@ -125,7 +127,9 @@ void require_memory(const Shape& shape, const Session& session, bool check) {
   };
   const double elements_q = tokens(shape.seqlens_q) * shape.heads_q * shape.head_dim;
   const double elements_k = tokens(shape.seqlens_k) * shape.heads_kv * shape.head_dim;
-  const double elements = 2 * elements_q + 2 * elements_k;  // Q, O; K, V
+  // Q, O; K, V; the backward has the gradient of each as well, and dQ once more in FP32.
+  const bool backward = shape.op == Op::attn_bwd;
+  const double elements = (backward ? 6 : 2) * elements_q + (backward ? 4 : 2) * elements_k;
   const double device = elements * 4;                       // BF16, payload, scales and guards, rounded up
   size_t device_total = 0;
   session.driver().check(session.driver().cuDeviceTotalMem_v2(&device_total, session.driver().device),
@@ -202,6 +206,17 @@ class Devices {
   std::unique_ptr<Session> cpu_driver_;
 };
 
+std::vector<RunRow> run_shape(const Session& session, const Shape& shape, const RunOptions& options) {
+  switch (shape.op) {
+    case Op::attn_fwd:
+      return {run_attention(session, shape, options)};
+    case Op::attn_bwd:
+      return {run_attention_backward(session, shape, options)};
+    default:
+      return run_quantize(session, shape, options);
+  }
+}
+
 int run(const std::vector<std::string>& files, const RunOptions& options, const CommonFlags& flags) {
   const std::vector<Shape> shapes = load_runnable_shapes(files, flags);
   const JsonReport report(flags.json);
@@ -217,14 +232,13 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
   std::set<std::string> seen;
   for (size_t i = 0; i < shapes.size(); ++i) {
     std::vector<RunRow> shape_rows =
-        shapes[i].op == Op::attn_fwd ? std::vector<RunRow>{run_attention(*sessions[i], shapes[i], options)}
-                                     : run_quantize(*sessions[i], shapes[i], options);
+        run_shape(*sessions[i], shapes[i], options);
     for (size_t r = 0; r < shape_rows.size(); ++r) {
       RunRow& row = shape_rows[r];
       row.device = sessions[i]->device_name();
       row.real_device = sessions[i]->real_device();
       const ordered_json& plan =
-          plans[i][r].description;  // attention comes first in its plans, quantisers in order
+          plans[i][r].description;  // the operation comes first in its plans, quantisers in order
       describe_into(plan, row);
       // A kernel is compiled and loaded once a process; later rows only reuse it.
       if (!seen.insert(plan.value("key", "")).second) row.jit = "reused", row.compile_ms = row.load_ms = 0;

@@ -8,6 +8,7 @@
 
 #include "common.hpp"
 #include "plan_shape.hpp"
+#include "reference/attention.hpp"
 #include "reference/quantize.hpp"
 #include "reference/random.hpp"
 #include "session.hpp"
@@ -28,6 +29,7 @@ struct RunRow {
   bool checked = false;
   double sqnr_db = 0, cosine = 0, max_abs = 0, quantized_sqnr_db = 0, lse_error = 0;
   bool has_accuracy = false;          // the five above mean something
+  nlohmann::ordered_json gradients;   // attn_bwd: the first three for each of dQ, dK and dV
   std::string note;                   // "" or why the row was not checked or not launched
   std::vector<std::string> failures;  // sentences; empty: passed
 
@@ -59,7 +61,14 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
 // BF16 data of the shape's distribution and seed.
 std::vector<uint16_t> make_data(const Shape& shape, reference::Operand operand, int64_t tokens, int heads);
 
+// A packed tensor of BF16 values with kTailRows rows of NaN behind them, on the device.
+mxfa_tensor upload_bf16(const Session& session, const std::vector<uint16_t>& values, int heads, int head_dim,
+                        const char* name, std::unique_ptr<DeviceBuffer>& buffer);
+// Multiply-adds of one product over all heads, of the keys that a query sees.
+double multiply_adds(const reference::AttentionProblem& problem);
+
 RunRow run_attention(const Session& session, const Shape& shape, const RunOptions& options);
+RunRow run_attention_backward(const Session& session, const Shape& shape, const RunOptions& options);
 std::vector<RunRow> run_quantize(const Session& session, const Shape& shape, const RunOptions& options);
 
 // Rows of NaN behind every input: what lies beyond the last sequence must not matter.

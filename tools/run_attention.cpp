@@ -18,15 +18,6 @@ namespace {
 using reference::Operand;
 using reference::Orientation;
 
-// Multiply-adds of both products over all heads, of the keys that a query sees.
-double multiply_adds(const reference::AttentionProblem& problem) {
-  double pairs = 0;
-  for (int b = 0; b < problem.batch; ++b)
-    for (int64_t row = 0; row < problem.len_q(b); ++row)
-      pairs += static_cast<double>(reference::visible_keys(problem, b, row).count());
-  return 2.0 * pairs * problem.heads_q * problem.head_dim;
-}
-
 std::vector<double> head_row_major(const std::vector<float>& values) {
   return {values.begin(), values.end()};
 }
@@ -37,15 +28,6 @@ struct Operands {
   std::unique_ptr<DeviceOperand> mx_q, mx_k, mx_v;
   mxfa_tensor tensor_q{}, tensor_k{}, tensor_v{};
 };
-
-mxfa_tensor upload_bf16(const Session& session, const std::vector<uint16_t>& values, int heads, int head_dim,
-                        const char* name, std::unique_ptr<DeviceBuffer>& buffer) {
-  const uint64_t row_elements = static_cast<uint64_t>(heads) * head_dim;
-  const uint64_t rows = values.size() / row_elements + kTailRows;
-  buffer = std::make_unique<DeviceBuffer>(session, name, rows * row_elements * 2);
-  buffer->upload<uint16_t>(values);
-  return {buffer->data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows), {}};
-}
 
 void place_operands(const Session& session, const Shape& shape, bool check, Operands& operands, RunRow& row) {
   const int d = shape.head_dim;
@@ -121,6 +103,23 @@ void judge(const Shape& shape, const reference::AttentionProblem& problem,
 
 }  // namespace
 
+mxfa_tensor upload_bf16(const Session& session, const std::vector<uint16_t>& values, int heads, int head_dim,
+                        const char* name, std::unique_ptr<DeviceBuffer>& buffer) {
+  const uint64_t row_elements = static_cast<uint64_t>(heads) * head_dim;
+  const uint64_t rows = values.size() / row_elements + kTailRows;
+  buffer = std::make_unique<DeviceBuffer>(session, name, rows * row_elements * 2);
+  buffer->upload<uint16_t>(values);
+  return {buffer->data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows), {}};
+}
+
+double multiply_adds(const reference::AttentionProblem& problem) {
+  double pairs = 0;
+  for (int b = 0; b < problem.batch; ++b)
+    for (int64_t row = 0; row < problem.len_q(b); ++row)
+      pairs += static_cast<double>(reference::visible_keys(problem, b, row).count());
+  return pairs * problem.heads_q * problem.head_dim;
+}
+
 RunRow run_attention(const Session& session, const Shape& shape, const RunOptions& options) {
   const reference::AttentionProblem problem = attention_problem(shape);
   RunRow row;
@@ -130,7 +129,7 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
 
   const Plan plan = plan_attention(session.context(), shape);
 
-  const double work = multiply_adds(problem);
+  const double work = 2 * multiply_adds(problem);  // of both products
   const bool check = options.check || 2 * work <= kReferenceLimit;  // there are two references
   Operands operands;
   operands.q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q);

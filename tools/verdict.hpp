@@ -1,7 +1,7 @@
 // The limits a result is judged by, in one place, each with its reason.  A shape file overrides them under
 // "tolerance".
 //
-// Always, and not to be overridden: every element of O within the bound that tests/reference/attention.hpp
+// Always, and not to be overridden: every element of O (or of the gradients) within the bound that tests/reference/
 // derives for the kernel's own arithmetic on the operands it was given (for MXFP8: the dequantised ones, P
 // rounded to E4M3 as the kernel does); every LSE likewise; rows without a key exactly +0 and -infinity;
 // quantised bytes equal to the reference quantiser's; guards untouched.
@@ -26,12 +26,14 @@ struct Limits {
 
 inline Limits limits_of(const Shape& shape) {
   Limits limits;
-  const bool mxfp8 = shape.dtype == Dtype::mxfp8;
+  const bool mxfp8 = shape.dtype == Dtype::mxfp8, backward = shape.op == Op::attn_bwd;
   // Against the exact reference a limit says how good the format is on N(0,1) data with the usual scale: 1.5
   // dB below what an independent emulation of the format reaches.  Heavy tails or larger scores lose more by
   // nature, so there only the figures are printed.
   if (shape.data.distribution == DataDistribution::normal && shape.data.std <= 1.0 && !shape.scale) {
-    limits.sqnr_db = mxfp8 ? reference::kMxfp8ForwardMinSqnrDb : reference::kBf16ForwardMinSqnrDb;
+    limits.sqnr_db = backward ? reference::kBf16BackwardMinSqnrDb
+                     : mxfp8  ? reference::kMxfp8ForwardMinSqnrDb
+                              : reference::kBf16ForwardMinSqnrDb;
     limits.cosine = mxfp8 ? reference::kMxfp8ForwardMinCosine : 0.9999;  // 50 dB is 1 - cos = 5e-6
     // What is left is the order of FP32 sums, exp2.approx and, for MXFP8, an E4M3 rounding of P that falls
     // the other way now and then (6 % of one element); the result is rounded to BF16 (about 52 dB).

@@ -47,7 +47,7 @@ const char* mxfa_error(const mxfa_context* context) {
   return context ? context->error.c_str() : "context is null";
 }
 
-uint64_t mxfa_plan_workspace(const mxfa_plan* plan) { return plan ? plan->workspace.bytes().size() : 0; }
+uint64_t mxfa_plan_workspace(const mxfa_plan* plan) { return plan ? plan->workspace.size() : 0; }
 
 mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream) {
   if (!plan) return MXFA_ERROR_INVALID;

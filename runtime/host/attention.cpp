@@ -1,7 +1,7 @@
 // mxfa_plan_attention_forward and mxfa_attention_forward: what is supported, what the kernel is told.
 #include <cmath>
-#include <limits>
 
+#include "host/attention_options.hpp"
 #include "host/attention_schedule.hpp"
 #include "host/attention_tiles.hpp"
 #include "host/plan.hpp"
@@ -12,45 +12,6 @@ namespace {
 
 constexpr int32_t kKeyTileRows = 128;  // rows of a K or V box: one MMA tile of keys
 
-mxfa_attention default_attention() {
-  mxfa_attention attention{};
-  attention.size = sizeof(attention);
-  attention.window_left = attention.window_right = -1;
-  attention.scale = std::numeric_limits<float>::quiet_NaN();
-  return attention;
-}
-
-void check_one_of(int32_t value, std::initializer_list<int32_t> allowed, const char* name,
-                  const char* spelled) {
-  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    invalid("{} is {}; it must be {}", name, value, spelled);
-}
-
-// What makes no sense on any device.
-void check_attention(const mxfa_attention& a) {
-  check_one_of(a.dtype, {MXFA_BF16, MXFA_MXFP8}, "dtype", "MXFA_BF16 (0) or MXFA_MXFP8 (1)");
-  check_one_of(a.head_dim, {64, 96, 128}, "head_dim", "64, 96 or 128");
-  if (a.heads_q <= 0) invalid("heads_q is {}; it must be at least 1", a.heads_q);
-  if (a.heads_kv <= 0) invalid("heads_kv is {}; it must be at least 1", a.heads_kv);
-  if (a.heads_q % a.heads_kv != 0)
-    invalid("heads_q {} is not a multiple of heads_kv {}", a.heads_q, a.heads_kv);
-  for (const auto& [value, name] :
-       {std::pair{a.window_left, "window_left"}, std::pair{a.window_right, "window_right"}})
-    if (value < -1) invalid("window: {} is {}; it must be -1 (unbounded) or more", name, value);
-  // The kernels take the row maximum of the unscaled scores, which a negative scale would turn into a
-  // minimum.
-  if (!std::isnan(a.scale) && !(std::isfinite(a.scale) && a.scale >= 0))
-    invalid("scale is {}; it must be finite and not negative, or NaN for 1/sqrt(head_dim)", a.scale);
-  check_one_of(a.scaling_mode, {MXFA_RCEIL, MXFA_FLOOR}, "scaling_mode", "MXFA_RCEIL (0) or MXFA_FLOOR (1)");
-  check_one_of(a.block, {MXFA_BLOCK_1X32, MXFA_BLOCK_32X32}, "block",
-               "MXFA_BLOCK_1X32 (0) or MXFA_BLOCK_32X32 (1)");
-  check_one_of(a.p_scale, {MXFA_P_CONSTANT, MXFA_P_DYNAMIC}, "p_scale",
-               "MXFA_P_CONSTANT (0) or MXFA_P_DYNAMIC (1)");
-  if (a.dtype == MXFA_BF16 && (a.scaling_mode || a.block || a.p_scale))
-    invalid("scaling_mode {}, block {} and p_scale {} belong to MXFP8; with dtype bf16 all must be 0",
-            a.scaling_mode, a.block, a.p_scale);
-}
-
 // What the device's kernel does not honour is refused here, by name.
 void check_support(const mxfa_attention& a, const std::string& arch) {
   if (arch == "sm_90a" && a.dtype == MXFA_MXFP8)
@@ -60,49 +21,9 @@ void check_support(const mxfa_attention& a, const std::string& arch) {
         arch);
 }
 
-// Windows as the kernels take them: causal is a right window of 0, and a window that no sequence can
-// feel is none, so that it costs no mask.
-struct Windows {
-  int32_t left, right;
-};
-Windows effective_windows(const mxfa_attention& a, const Sequences& q, const Sequences& k) {
-  Windows windows{a.window_left, a.causal ? 0 : a.window_right};
-  const int64_t longest_q = q.longest(), longest_k = k.longest();
-  // Query i sees keys from i + (len_k - len_q) - left to i + (len_k - len_q) + right: all of them from query
-  // 0 on if right >= len_q - 1, up to query len_q - 1 if left >= len_k - 1.
-  if (windows.right >= longest_q - 1) windows.right = -1;
-  if (windows.left >= longest_k - 1) windows.left = -1;
-  if (windows.left < 0 && windows.right < 0) return windows;
-  // The kernel adds row, len_k and right in 32 bits; a tile may reach 255 rows past the end.
-  const int64_t sum = longest_q + longest_k + std::max(windows.right, 0) + 256;
-  if (sum > INT32_MAX)
-    invalid(
-        "causal or window: the longest sequences have {} queries and {} keys; with a right window of {} "
-        "their "
-        "sum must stay below {}",
-        longest_q, longest_k, windows.right, INT32_MAX - 256);
-  return windows;
-}
-
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
-  nlohmann::ordered_json options = {
-      {"op", "attn_fwd"},
-      {"dtype", a.dtype == MXFA_MXFP8 ? "mxfp8" : "bf16"},
-      {"head_dim", a.head_dim},
-      {"heads_q", a.heads_q},
-      {"heads_kv", a.heads_kv},
-      {"batch", a.batch},
-      {"total_q", plan.q.total()},
-      {"total_k", plan.k.total()},
-      {"longest_q", plan.q.longest()},
-      {"longest_k", plan.k.longest()},
-      {"rows_o", plan.rows_o},
-      {"broadcast_q", a.broadcast_q != 0},
-      {"causal", a.causal != 0},
-      {"window", {a.window_left, a.window_right}},
-      {"scale", a.scale},
-  };
+  nlohmann::ordered_json options = resolved_attention("attn_fwd", plan);
   if (a.dtype == MXFA_MXFP8)
     options["mxfp8"] = {{"scaling_mode", a.scaling_mode == MXFA_FLOOR ? "floor" : "rceil"},
                         {"block", a.block == MXFA_BLOCK_32X32 ? "32x32" : "1x32"},
@@ -193,15 +114,7 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
   attention = read_struct(given, default_attention(), "mxfa_attention");
   check_attention(attention);
   check_support(attention, context.driver.arch);
-  const bool broadcast = attention.broadcast_q != 0;
-  if (broadcast && attention.batch < 0) invalid("batch is {}; it must be at least 0", attention.batch);
-  plan->q = read_sequences("offsets_q", broadcast ? 1 : attention.batch, attention.offsets_q);
-  plan->k = read_sequences("offsets_k", attention.batch, attention.offsets_k);
-  const int64_t rows_o = broadcast ? int64_t{attention.batch} * plan->q.total() : plan->q.total();
-  if (rows_o >= INT32_MAX)
-    invalid("broadcast_q: batch {} times {} queries are {} rows of O; the limit is {}", attention.batch,
-            plan->q.total(), rows_o, INT32_MAX - 1);
-  plan->rows_o = int32_t(rows_o);
+  read_lengths(attention, *plan);
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   for (const Sequences* sequences : {&plan->q, &plan->k})
     if (int64_t{sequences->scale_rows()} / kScaleTileRows * attention.heads_q > INT32_MAX)
@@ -249,14 +162,6 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
   }
   refuse_scales(args.o.scales, "O.scales", "O is bf16");
   if (args.lse) check_aligned(args.lse, 4, "lse");
-}
-
-// log2(e) because the kernels' exponentials are base 2.  They need a positive, normal number (0 times the
-// -inf of a masked score would be NaN, and a subnormal one is flushed to 0).  The smallest normal one stands
-// for scale 0: scores that differ by less than 2^100 then differ by less than 2^-26 as exponents, every
-// exponential is 1 to FP32 precision, and the result is the uniform average over the visible keys.
-float scale_log2_of(float scale) {
-  return std::max(float(double(scale) * 1.4426950408889634), std::numeric_limits<float>::min());
 }
 
 void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, CUstream stream) {

@@ -73,7 +73,7 @@ std::string describe_plan(const mxfa_plan& plan) {
     config[field.name] = field.boolean ? Json(field.value != 0) : Json(field.value);
   Json overrides = Json::object();
   if (!kernel.config.overrides.empty()) overrides = Json::parse(kernel.config.overrides);
-  const Json description = {
+  Json description = {
       {"kernel", kernel.config.kernel},
       {"source", kernel.config.source},
       {"arch", kernel.config.arch},
@@ -89,7 +89,7 @@ std::string describe_plan(const mxfa_plan& plan) {
       {"overrides", overrides},
       {"grid", {plan.grid, 1, 1}},
       {"tiles", plan.tile_count},
-      {"workspace_bytes", plan.workspace.bytes().size()},
+      {"workspace_bytes", plan.workspace.size()},
       {"tables", describe_tables(kernel.tables)},
       {"ptxas", Json::parse(kernel.built.artefact->report)},
       {"cache",
@@ -99,6 +99,17 @@ std::string describe_plan(const mxfa_plan& plan) {
       {"build_ms", kernel.built.build_ms},
       {"load_ms", kernel.load_ms},
   };
+  Json others = Json::array();
+  const BackwardPlan& backward = plan.backward;
+  for (const auto& [other, other_grid] :
+       {std::pair{backward.prepare, backward.prepare_grid}, {backward.finish, backward.finish_grid}})
+    if (other)
+      others.push_back({{"kernel", other->config.kernel},
+                        {"key", other->built.key},
+                        {"grid", other_grid},
+                        {"threads", other->tables.threads},
+                        {"registers", Json::parse(other->built.artefact->report)["registers"]}});
+  if (!others.empty()) description["other_kernels"] = others;
   // Names may hold bytes that are not UTF-8 (a folder); the text stays valid JSON.
   return description.dump(2, ' ', false, Json::error_handler_t::replace);
 }

@@ -41,6 +41,28 @@ struct AttentionForwardParams {
   uint64_t counters;  // device, int32[2], zero before and after a launch: next tile, CTAs that have finished
 };
 
+// attention_bwd_prepare, attention_bwd_sm90, attention_bwd_finish; src/attention/attention_bwd_params.cuh has
+// the layout of statistics and dq_accumulator.  Tensor maps as above, boxes of 64 rows.
+struct AttentionBackwardParams {
+  TensorMap q, k, v, d_out;
+  uint64_t o, d_out_rows;  // bf16 [rows_o, heads_q, D]; d_out_rows is the tensor of the map d_out
+  uint64_t lse;            // float [heads_q, rows_o], natural logarithm
+  uint64_t dq, dk, dv;     // bf16 [tokens, heads, D]
+  uint64_t statistics, dq_accumulator;
+  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
+  uint64_t q_tiles;               // int32[2] {batch, tile of query rows in the sequence}
+  uint64_t offsets_q, offsets_k;  // int32[batch + 1]; offsets_q int32[2] with broadcast_q
+  uint64_t counters;              // int32[2], zero before and after a launch: next tile, CTAs finished
+  int64_t rows_o;
+  int64_t stride_o, stride_d_out, stride_dq, stride_dk, stride_dv;  // elements
+  int32_t tile_count;
+  int32_t heads_q, heads_kv;
+  int32_t stat_tiles, dq_units, dq_replicas;
+  float scale, scale_log2;
+  int32_t window_left, window_right;
+  int32_t broadcast_q;
+};
+
 // mxfp8_quantize.  Grid: scale_tiles * heads CTAs, tile fastest.
 struct QuantizeParams {
   uint64_t input;      // bf16 [tokens, heads, D]

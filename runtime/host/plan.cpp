@@ -56,6 +56,12 @@ uint64_t WorkspaceImage::add(const void* bytes, size_t size) {
   return at;
 }
 
+uint64_t WorkspaceImage::reserve(uint64_t bytes) {
+  const uint64_t at = size();
+  reserved_ += (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  return at;
+}
+
 void check_aligned(const void* pointer, uint64_t alignment, const char* name) {
   if (!pointer) invalid("{} is null", name);
   const auto address = reinterpret_cast<uint64_t>(pointer);

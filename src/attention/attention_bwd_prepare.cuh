@@ -1,78 +1,30 @@
-// What the backward kernels share -- parameters, workspace layout -- and the first of them: for every tile of
-// 64 query rows and head it computes delta = rowsum(O * dO), brings LSE into the form the main kernel
-// exponentiates with, and zeroes the accumulators of dQ.
-//
-// Workspace, in tiles of R = backward_rows(D) query rows; a sequence starts on a tile of its own, so no tile
-// holds rows of two.
-//   statistics      float [heads_q][stat_tiles][2 R]: R x -LSE * log2(e), then R x delta.  Rows that
-//   contribute
-//                   nothing (past the end of the sequence, or without a visible key) have -inf and 0:
-//                   2^(x - inf) = 0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_tiles][R/64][64 x D], unscaled dQ in the order in which a
-//                   warpgroup holds 64 x 64 accumulators: [panel of 64 channels][warp][chunk of 8
-//                   channels][lane][4]; lane l of warp w has rows 16 w + l/4 and 8 below, columns 8 c + 2 (l
-//                   % 4) and the next.  A warp adds 512 contiguous bytes a chunk, 4 KB in all.
-// Tiles of sequence b start at offsets_q[b] / R + b, which leaves every sequence ceil(len / R) of them, the
-// whole batch offsets_q[batch] / R + batch (FlashAttention's padded offsets). With broadcast_q the statistics
-// of sequence b start at b * ceil(len / R) and all sequences share the accumulators of the one Q, in
-// dq_replicas copies that spread the additions over addresses.
-#pragma once
+// The first of the backward kernels: for every tile of R query rows (attention_bwd_params.cuh) and head it
+// computes delta = rowsum(O * dO), brings LSE into the form the main kernel exponentiates with, and zeroes the
+// accumulators of dQ.
 #include "ptx/ld_st.cuh"
 #include "ptx/shuffle.cuh"
+#include "src/attention/attention_bwd_params.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
+#include "src/common/tables.cuh"
 #include "src/common/types.cuh"
 
 namespace mxfa {
 
 using namespace ptx;
 
-struct AttentionBackwardParams {
-  TensorMap q, k, v, d_out;  // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
-  uint64_t o, d_out_rows;    // bf16 [rows_o, heads_q, D]
-  uint64_t lse;              // float [heads_q, rows_o], natural logarithm
-  uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
-  uint64_t statistics, dq_accumulator;
-  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
-  uint64_t q_tiles;               // int32[2] {batch, tile of R rows in the sequence}
-  uint64_t offsets_q, offsets_k;  // int32[batch + 1]
-  uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished
-  int64_t rows_o;
-  int64_t stride_o, stride_d_out, stride_dq, stride_dk, stride_dv;  // elements from row to row
-  int32_t tile_count;
-  int32_t heads_q, heads_kv;
-  int32_t stat_tiles, dq_tiles, dq_replicas;
-  float scale, scale_log2;            // softmax scale; the same times log2(e)
-  int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
-  int32_t broadcast_q;
-};
-
-// Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.
-MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
-
-// First tile of the sequence in the accumulators (and, without broadcast_q, in the statistics).
-template <int kD>
-MXFA_DEVICE int32_t padded_tile(int32_t first, int32_t batch) {
-  return first / backward_rows(kD) + batch;
-}
-
-// The accumulators of a 64 x D tile: chunks of a panel (D = 96 has half a second one), and where a lane's
-// four values of chunk 0 are.  Chunks are 128 floats apart.
-template <int kD>
-MXFA_CONSTEXPR int dq_chunks(int panel) {
-  return min_of(kD / 8 - 8 * panel, 8);
-}
-template <int kD>
-MXFA_CONSTEXPR int dq_offset(int panel, int warp, int lane) {
-  return 64 * 64 * panel + warp * dq_chunks<kD>(panel) * 128 + 4 * lane;
-}
-
 template <int kD>
 struct AttentionBwdPrepare {
   static constexpr int kThreads = 256, kRows = backward_rows(kD);
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
   static constexpr int kRowsAPass = kThreads / kLanes, kPasses = kRows / kRowsAPass;
-  static constexpr int kTileFloats = kRows * kD;
+
+  static constexpr KernelTables kTables = {.magic = kTablesMagic,
+                                           .params_bytes = sizeof(AttentionBackwardParams),
+                                           .threads = kThreads,
+                                           .tile_rows = kRows,
+                                           .role_count = 1,
+                                           .roles = {{"row", 0, kThreads / 32, 0}}};
 
   MXFA_DEVICE static float dot(U32x4 a, U32x4 b) {
     float sum = bf16x2_low(a.x) * bf16x2_low(b.x);
@@ -86,8 +38,9 @@ struct AttentionBwdPrepare {
     return sum;
   }
 
-  MXFA_DEVICE static void zero(float* tile) {
-    for (int i = threadIdx.x; i < kTileFloats / 4; i += kThreads) st_global_v4(tile + 4 * i, {0, 0, 0, 0});
+  // Floats `first`, `first` + 4 `step`, ... in fours up to `end`.
+  MXFA_DEVICE static void zero(float* accumulator, int64_t first, int64_t end, int64_t step) {
+    for (int64_t i = first; i < end; i += 4 * step) st_global_v4(accumulator + i, {0, 0, 0, 0});
   }
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
@@ -96,7 +49,7 @@ struct AttentionBwdPrepare {
     int batch = ld_global_s32(entry), m = ld_global_s32(entry + 1);
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     int64_t o_first = p.broadcast_q ? int64_t(batch) * q.length : q.first;
-    int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_tile<kD>(q.first, batch);
+    int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_start(q.first, batch, kRows);
 
     int chunk = threadIdx.x % kLanes, pass_row = threadIdx.x / kLanes;
     U32x4 o[kPasses], d_out[kPasses];
@@ -109,13 +62,16 @@ struct AttentionBwdPrepare {
       d_out[i] = ld_global_nc_v4_if(
           pointer<const bf16_bits>(p.d_out_rows) + (o_first + row) * p.stride_d_out + column, valid);
     }
-    // The accumulators: this tile's own, or, where sequences share them, every grid-th one.
+    // The accumulators: this tile's own, or, where sequences share them, a grid-th part of all.
     float* accumulator = pointer<float>(p.dq_accumulator);
+    constexpr int64_t kUnitFloats = kDqUnit * kD;
     if (p.broadcast_q) {
-      for (int tile = blockIdx.x; tile < p.dq_replicas * p.heads_q * p.dq_tiles; tile += gridDim.x)
-        zero(accumulator + int64_t(tile) * kTileFloats);
+      zero(accumulator, 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x),
+           int64_t(p.dq_replicas) * p.heads_q * p.dq_units * kUnitFloats, int64_t(gridDim.x) * kThreads);
     } else {
-      zero(accumulator + (int64_t(head) * p.dq_tiles + stat_tile + m) * kTileFloats);
+      int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
+      int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
+      zero(accumulator + unit * kUnitFloats, 4 * threadIdx.x, units * kUnitFloats, kThreads);
     }
     float* statistics =
         pointer<float>(p.statistics) + (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows);
@@ -126,9 +82,9 @@ struct AttentionBwdPrepare {
       for (int lane = kLanes / 2; lane > 0; lane /= 2) delta += shfl_bfly(delta, lane);
       int tile_row = pass_row + kRowsAPass * i, row = kRows * m + tile_row;
       if (chunk == 0) {
-        float lse = -__builtin_huge_valf();
+        float lse = -bits_float(0x7f800000);
         if (row < q.length) lse = pointer<const float>(p.lse)[int64_t(head) * p.rows_o + o_first + row];
-        bool dead = lse == -__builtin_huge_valf();
+        bool dead = lse == -bits_float(0x7f800000);
         st_global_f32(statistics + tile_row, dead ? lse : -lse * kLog2E);
         st_global_f32(statistics + kRows + tile_row, dead ? 0.0f : delta);
       }
@@ -137,6 +93,8 @@ struct AttentionBwdPrepare {
 };
 
 }  // namespace mxfa
+
+MXFA_PUBLISH_TABLES(attention_bwd_prepare, mxfa::AttentionBwdPrepare<Config::head_dim>::kTables);
 
 extern "C" __global__ void __launch_bounds__(mxfa::AttentionBwdPrepare<Config::head_dim>::kThreads)
     attention_bwd_prepare(const __grid_constant__ mxfa::AttentionBackwardParams p) {

@@ -42,63 +42,17 @@
 #include "ptx/sreg.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
-#include "src/attention/attention_bwd_finish.cuh"
-#include "src/attention/attention_bwd_prepare.cuh"
+#include "src/attention/attention_bwd_fragments.cuh"
+#include "src/attention/attention_bwd_params.cuh"
+#include "src/attention/attention_bwd_sm90_tables.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
 namespace mxfa {
 
-template <class Config>
-struct AttentionBwdSm90 {
-  static constexpr int kD = Config::head_dim;
-  static constexpr int kCompute = 2;  // compute warpgroups
-  static constexpr int kKvStages = Config::kv_stages, kQStages = Config::q_stages, kDsStages = 2;
-  static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
-  static constexpr bool kLeftMask = Config::left_mask;    // a left window
-  // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
-  static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
-  static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
-  static constexpr int kThreads = 128 * (kCompute + 1);
-  static constexpr int kRotation = 8;  // query tiles between the starts of the CTAs farthest apart
-  // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
-  // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
-  static constexpr int kPanels = (kD + 63) / 64;
-  static constexpr int kBox = 64 * 128;
-  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM / 64 * kBox;
-  static constexpr int kKvBytes = kPanels * kKvPanel, kQBytes = kPanels * kQPanel;
-  static constexpr int kStatisticsBytes = 8 * kTileM;
-  static constexpr int kDsBytes = kTileM / 64 * kBox;  // of one compute warpgroup
-  // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
-  // rows.
-  static constexpr int kUnitN = 64;
-  static constexpr int kStagingBytes = kStagedChunks * 512;  // of one warp
-  static constexpr bool kSplitRows = kTileM == 128;
-
-  static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
-  static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;
-  static constexpr int kQStageBytes = 2 * kQBytes;
-  static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup]
-  static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kDsBytes;
-  static constexpr int kStatisticsOffset = kStagingOffset + 4 * kCompute * kStagingBytes;
-  static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsBytes, kTileBytes = 48;
-  static constexpr int kKFull = kTileOffset + kKvStages * kTileBytes, kVFull = kKFull + 8 * kKvStages;
-  static constexpr int kKvEmpty = kVFull + 8 * kKvStages;
-  static constexpr int kQFull = kKvEmpty + 8 * kKvStages, kDOutFull = kQFull + 8 * kQStages;
-  static constexpr int kQEmpty = kDOutFull + 8 * kQStages;
-  static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages;
-  static constexpr int kSharedBytes = kDsEmpty + 8 * kDsStages;
-  // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
-  static constexpr int kAllocatedBytes = kSharedBytes + 1024;
-  static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
-  static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
-  // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
-  // Asking for more blocks for ever.
-  static constexpr int kPool = 65536 / kThreads / 8 * 8 * kThreads;
-  static_assert(128 * (kCompute * Config::compute_registers + Config::producer_registers) <= kPool,
-                "register budget");
-  static constexpr float kMinusInfinity = -__builtin_huge_valf();
+struct AttentionBwdSm90 : AttentionBwdSm90Tables {
+  static constexpr float kMinusInfinity = -bits_float(0x7f800000);
 
   // What the warpgroups must know of a tile.  The producer works it out and leaves it beside K.
   struct Tile {
@@ -107,7 +61,7 @@ struct AttentionBwdSm90 {
     int32_t m_begin, m_end;    // query tiles with a row that sees a key: [m_begin, m_end)
     int32_t m_start;           // the first to be walked; after m_end comes m_begin
     int32_t keys;              // 64 x warpgroups with keys; 0: no more tiles
-    int32_t k_first, dq_tile;  // first row of the sequence in dK; its first tile in the accumulators
+    int32_t k_first, dq_unit;  // first row of the sequence in dK; its first unit in the accumulators
   };
   struct TileSource {  // and what only the producer needs
     Tile tile;
@@ -123,8 +77,9 @@ struct AttentionBwdSm90 {
     s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
     s.d_out = {p.broadcast_q ? batch * s.q.length : s.q.first, s.q.length};
     Tile& t = s.tile;
-    t.dq_tile = p.broadcast_q ? 0 : padded_tile<kD>(s.q.first, batch);
-    s.stat_tile = p.broadcast_q ? batch * ceil_div(s.q.length, kTileM) : t.dq_tile;
+    t.dq_unit = p.broadcast_q ? 0 : padded_start(s.q.first, batch, kDqUnit);
+    s.stat_tile =
+        p.broadcast_q ? batch * ceil_div(s.q.length, kTileM) : padded_start(s.q.first, batch, kTileM);
     t.head = entry.y;
     t.key_row = entry.z;
     t.keys = entry.w;
@@ -198,7 +153,7 @@ struct AttentionBwdSm90 {
       st_shared_v4(info, {uint32_t(t.head), uint32_t(t.key_row), uint32_t(t.q_length), uint32_t(t.k_length)});
       st_shared_v4(info + 16,
                    {uint32_t(t.m_begin), uint32_t(t.m_end), uint32_t(t.m_start), uint32_t(t.keys)});
-      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_tile), 0, 0});
+      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_unit), 0, 0});
     };
     // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order.
     int32_t* counters = pointer<int32_t>(p.counters);
@@ -257,11 +212,10 @@ struct AttentionBwdSm90 {
     PipelineState<kQStages> ring;
     PipelineState<kDsStages> ds;
     // The step whose dQ is still to come: its dS and K, the K|V stage to give back with it (-1: others need
-    // it still), its place in the accumulators in units of 64 rows x D, and how many of this warpgroup's rows
-    // the sequence has.
+    // it still), its first unit in the accumulators, and how many of this warpgroup's rows the sequence has.
     bool late;
     uint32_t late_ds, late_keys;
-    int late_release, late_tile, late_rows;
+    int late_release, late_unit, late_rows;
     float dk[kD / 2], dv[kD / 2];
 
     MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
@@ -326,17 +280,22 @@ struct AttentionBwdSm90 {
         if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
-      if (late_rows <= 0) return;  // the half tile past the end belongs to nobody
+      if (late_rows <= 16 * warp) return;  // rows past the end are the next sequence's
       int panel = kSplitRows ? 0 : group;
-      int chunks = dq_chunks<kD>(panel);
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_tile) * (64 * kD) +
-                   dq_offset<kD>(panel, warp, lane);
+      int chunks = min_of(kD / 8 - 8 * panel, 8);  // D = 96 has half a second panel
+      constexpr int kUnitFloats = kDqUnit * kD;
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * kUnitFloats +
+                   panel * 4 * 128 + 4 * lane;
       // Shared memory and the load/store unit are both short of time: each carries a share.
-      if (16 * warp + lane / 4 < late_rows) {  // of a thread's two rows the first decides
 #pragma unroll
-        for (int c = 0; c < kDirectChunks; ++c)
+      for (int half = 0; half < 2; ++half) {  // a thread's two rows
+        if (16 * warp + 8 * half + lane / 4 >= late_rows) continue;
+#pragma unroll
+        for (int c = 0; c < kDirectChunks; c += 2)
           if (c < chunks)
-            red_global_add_v4_f32(out + 128 * c, acc[4 * c], acc[4 * c + 1], acc[4 * c + 2], acc[4 * c + 3]);
+            red_global_add_v4_f32(out + half * kUnitFloats + 64 * c, acc[4 * c + 2 * half],
+                                  acc[4 * c + 2 * half + 1], acc[4 * c + 2 * half + 4],
+                                  acc[4 * c + 2 * half + 5]);
       }
       if (kStagedChunks == 0 || chunks <= kDirectChunks) return;
       uint32_t staging = smem + kStagingOffset + (4 * group + warp) * kStagingBytes;
@@ -344,14 +303,20 @@ struct AttentionBwdSm90 {
       if (leader) bulk_wait_group_read<0>();
       warp_sync();  // the buffer has been read
 #pragma unroll
-      for (int c = kDirectChunks; c < 8; ++c)
-        st_shared_v4(staging + 512 * (c - kDirectChunks) + 16 * lane,
-                     {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
-                      float_bits(acc[4 * c + 3])});
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int c = kDirectChunks; c < 8; c += 2)
+          st_shared_v4(staging + half * (kStagingBytes / 2) + 256 * (c - kDirectChunks) + 16 * lane,
+                       {float_bits(acc[4 * c + 2 * half]), float_bits(acc[4 * c + 2 * half + 1]),
+                        float_bits(acc[4 * c + 2 * half + 4]), float_bits(acc[4 * c + 2 * half + 5])});
       fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
       warp_sync();
       if (leader) {
-        bulk_reduce_add_f32(out - 4 * lane + 128 * kDirectChunks, staging, 512 * (chunks - kDirectChunks));
+        float* staged = out - 4 * lane + 64 * kDirectChunks;
+        bulk_reduce_add_f32(staged, staging, 256 * (chunks - kDirectChunks));
+        if (late_rows > 16 * warp + 8)
+          bulk_reduce_add_f32(staged + kUnitFloats, staging + kStagingBytes / 2,
+                              256 * (chunks - kDirectChunks));
         bulk_commit_group();
       }
     }
@@ -456,29 +421,29 @@ struct AttentionBwdSm90 {
     }
 
     // The step is over but for its dQ.
-    MXFA_DEVICE void advance(const Tile& t, int& m, int& tile) {
+    MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
       late = true;
       late_ds = ds_box(ds.stage, 0);
       late_keys = keys();
       late_release = -1;
       late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
-      late_tile = (tile + m) * (kTileM / 64) + (kSplitRows ? group : 0);
+      late_unit = unit + m * (kTileM / kDqUnit) + (kSplitRows ? group * (64 / kDqUnit) : 0);
       ring.advance();
       ds.advance();
       next(t, m);
-      if (m == t.m_start) tile += p.dq_tiles;
+      if (m == t.m_start) unit += p.dq_units;
     }
 
     MXFA_DEVICE void walk(const Tile& t) {
       int ratio = p.heads_q / p.heads_kv;
       int replica = blockIdx.x % p.dq_replicas;
-      int tile = (replica * p.heads_q + t.head * ratio) * p.dq_tiles + t.dq_tile;  // of m = 0
+      int unit = (replica * p.heads_q + t.head * ratio) * p.dq_units + t.dq_unit;  // of m = 0
       int m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
       Visible seen = visible(p, t, group);
       while (left > 0) {
         if (!seen.any(m)) {
           skip();
-          advance(t, m, tile);
+          advance(t, m, unit);
           --left;
           continue;
         }
@@ -492,7 +457,7 @@ struct AttentionBwdSm90 {
           wgmma_wait<1>();  // dQ
           wgmma_pin(acc);
           add_dq(acc);
-          advance(t, m, tile);
+          advance(t, m, unit);
           if (--left == 0 || !seen.any(m)) {
             wgmma_wait<0>();
             if (lane == 0) mbarrier_arrive(empty);
@@ -522,7 +487,7 @@ struct AttentionBwdSm90 {
 
     MXFA_DEVICE void run() {
       late = false;
-      late_release = late_tile = late_rows = 0;
+      late_release = late_unit = late_rows = 0;
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -593,7 +558,9 @@ struct AttentionBwdSm90 {
 
 }  // namespace mxfa
 
-extern "C" __global__ void __launch_bounds__(mxfa::AttentionBwdSm90<Config>::kThreads, 1)
+MXFA_PUBLISH_TABLES(attention_bwd_sm90, mxfa::AttentionBwdSm90::tables());
+
+extern "C" __global__ void __launch_bounds__(mxfa::AttentionBwdSm90::kThreads, 1)
     attention_bwd_sm90(const __grid_constant__ mxfa::AttentionBackwardParams p) {
-  mxfa::AttentionBwdSm90<Config>::run(p);
+  mxfa::AttentionBwdSm90::run(p);
 }

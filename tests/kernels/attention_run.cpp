@@ -22,43 +22,6 @@ std::vector<int32_t> offsets_of(const std::vector<int32_t>& lengths) {
 JaggedShape shape_q(const AttentionProblem& p) { return {p.offsets_q, p.heads_q, p.head_dim}; }
 JaggedShape shape_k(const AttentionProblem& p) { return {p.offsets_k, p.heads_kv, p.head_dim}; }
 
-// A packed tensor on the device whose rows are `stride` bytes apart; everything between and after is NaN
-// bytes.
-struct DeviceTensor {
-  int64_t row_bytes, stride, rows, tail_rows;
-  Buffer buffer;
-
-  DeviceTensor(int64_t row_bytes, int64_t rows, const LaunchOptions& options)
-      : row_bytes(row_bytes),
-        stride(row_bytes + options.row_padding_bytes),
-        rows(rows),
-        tail_rows(options.tail_rows),
-        buffer((rows + options.tail_rows) * stride) {}
-
-  template <class T>
-  void upload(const std::vector<T>& packed) {
-    const std::span<const T> all(packed);
-    const int64_t width = row_bytes / sizeof(T);
-    for (int64_t r = 0; r < rows; ++r) buffer.upload(all.subspan(r * width, width), r * stride);
-  }
-  // The rows, packed; fails when a byte outside them was written.
-  std::vector<uint16_t> download() const {
-    const auto bytes = buffer.download<uint8_t>();
-    std::vector<uint16_t> packed(rows * row_bytes / 2);
-    int64_t written_outside = 0;
-    for (int64_t r = 0; r < rows + tail_rows; ++r)
-      for (int64_t i = 0; i < stride; ++i)
-        if (r >= rows || i >= row_bytes) written_outside += bytes[r * stride + i] != 0xff;
-    for (int64_t r = 0; r < rows; ++r)
-      std::memcpy(packed.data() + r * row_bytes / 2, &bytes[r * stride], row_bytes);
-    CHECK(written_outside == 0);
-    return packed;
-  }
-  mxfa_tensor tensor(int64_t element_bytes) const {
-    return {buffer.data(), stride / element_bytes, rows + tail_rows, {}};
-  }
-};
-
 // Scales with their padding set, on the device.
 std::unique_ptr<Buffer> upload_scales(std::vector<uint8_t> scales, Orientation orientation,
                                       const JaggedShape& shape, uint8_t padding) {
@@ -145,8 +108,11 @@ AttentionOutputs run_attention(const AttentionInputs& in, const LaunchOptions& o
 
   const int64_t element = in.mxfp8 ? 1 : 2;
   const int64_t row_q = int64_t{p.heads_q} * p.head_dim, row_k = int64_t{p.heads_kv} * p.head_dim;
-  DeviceTensor q(row_q * element, p.rows_q(), options), k(row_k * element, p.rows_k(), options);
-  DeviceTensor v(row_k * element, p.rows_k(), options), o(row_q * 2, p.rows_o(), options);
+  const auto tensor = [&](int64_t row_bytes, int64_t rows) {
+    return DeviceTensor(row_bytes, rows, options.row_padding_bytes, options.tail_rows);
+  };
+  DeviceTensor q = tensor(row_q * element, p.rows_q()), k = tensor(row_k * element, p.rows_k()),
+               v = tensor(row_k * element, p.rows_k()), o = tensor(row_q * 2, p.rows_o());
   Buffer lse(options.store_lse ? p.rows_o() * p.heads_q * sizeof(float) : 0);
 
   mxfa_attention_forward_args args{};

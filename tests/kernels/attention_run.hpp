@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/device.hpp"
+#include "kernels/device_tensor.hpp"
 #include "reference/attention.hpp"
 #include "reference/quantize.hpp"
 #include "reference/random.hpp"

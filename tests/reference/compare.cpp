@@ -165,6 +165,38 @@ std::optional<Mismatch> first_lse_outside_tolerance(const AttentionProblem& prob
   return first_lse_outside(problem, got, want, [&](int64_t i) { return 1e-3 + 1e-5 * std::fabs(want[i]); });
 }
 
+Deviation gradient_deviation(const GradientValues& got, const Gradients& want) {
+  Accumulator all;
+  for (const auto& [g, w] : {std::pair{&got.dq, &want.dq}, {&got.dk, &want.dk}, {&got.dv, &want.dv}})
+    for (size_t i = 0; i < w->size(); ++i) all.add((*g)[i], (*w)[i]);
+  return all.result();
+}
+
+std::optional<std::string> first_gradient_outside_bound(const AttentionProblem& problem,
+                                                        const GradientValues& got, const Gradients& want) {
+  const auto first = [&](const char* name, const std::vector<int32_t>& offsets, int heads,
+                         const std::vector<double>& g, const std::vector<double>& w,
+                         const std::vector<double>& bound) -> std::optional<std::string> {
+    for (size_t i = 0; i < w.size(); ++i) {
+      const bool nothing = w[i] == 0 && bound[i] == 0;
+      const double allowed = nothing ? 0 : bound[i] + half_bf16_step(std::fabs(w[i]) + bound[i]);
+      if (std::fabs(g[i] - w[i]) <= allowed && !(nothing && std::signbit(g[i]))) continue;
+      const int64_t row = static_cast<int64_t>(i) / (heads * problem.head_dim);
+      const int sequence =
+          static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
+      const Place place{sequence, static_cast<int>(i / problem.head_dim % heads), row - offsets[sequence],
+                        static_cast<int>(i % problem.head_dim)};
+      return std::string(name) + ": " + to_string(Mismatch{place, g[i], w[i], allowed});
+    }
+    return std::nullopt;
+  };
+  if (auto wrong = first("dV", problem.offsets_k, problem.heads_kv, got.dv, want.dv, want.dv_bound))
+    return wrong;
+  if (auto wrong = first("dK", problem.offsets_k, problem.heads_kv, got.dk, want.dk, want.dk_bound))
+    return wrong;
+  return first("dQ", problem.offsets_q, problem.heads_q, got.dq, want.dq, want.dq_bound);
+}
+
 double bf16_forward_tolerance(const AttentionProblem& problem, std::span<const double> q,
                               std::span<const double> k, std::span<const double> v,
                               const AttentionResult& exact) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "reference/attention.hpp"
+#include "reference/attention_backward.hpp"
 
 namespace mxfa::reference {
 
@@ -58,10 +59,23 @@ std::optional<Mismatch> first_lse_outside_bound(const AttentionProblem& problem,
 std::optional<Mismatch> first_lse_outside_tolerance(const AttentionProblem& problem,
                                                     std::span<const float> got, std::span<const double> want);
 
+// Decoded BF16 gradients, shaped as those of the reference.
+struct GradientValues {
+  std::vector<double> dq, dk, dv;
+};
+// dQ, dK and dV as one: a single one may be zero by nature (a softmax over one key has no gradient of scores).
+Deviation gradient_deviation(const GradientValues& got, const Gradients& want);
+// First element outside its bound and the rounding of the stored gradient, with the tensor's name before the
+// place; where nothing contributes, it must be +0.
+std::optional<std::string> first_gradient_outside_bound(const AttentionProblem& problem,
+                                                        const GradientValues& got, const Gradients& want);
+
 // Gates against the exact reference on N(0,1) data.
 inline constexpr double kMxfp8ForwardMinCosine = 0.998, kMxfp8ForwardMinSqnrDb = 24.0,
                         kMxfp8ForwardMaxRelativeL2 = 0.05;
 inline constexpr double kBf16ForwardMinSqnrDb = 50.0;
+// P, dS, the O that delta is made of and the gradients are rounded to BF16: 2.4e-3 of relative RMS is 52 dB.
+inline constexpr double kBf16BackwardMinSqnrDb = 48.0;
 // BF16 element gate: 2 E + 2^-9 max|exact|, E = largest error of the plain three steps (S in FP32, P in BF16,
 // O rounded to BF16).
 double bf16_forward_tolerance(const AttentionProblem& problem, std::span<const double> q,

@@ -15,7 +15,7 @@ namespace {
 // Powers of two that tell places apart: neighbours along every axis differ, and no exponent leaves [-6, 6],
 // where E4M3 still has all its bits next to the largest element of a mixed block.
 int power_of_two_exponent(Operand operand, int64_t token, int head, int channel) {
-  if (operand == Operand::kV)
+  if (operand == Operand::kV || operand == Operand::kOutputGradient)
     return static_cast<int>((token / 32 * 5 + head * 3) % 7) - 3 + (channel * 3 + channel / 32) % 5 - 2;
   const int block = (channel / 32 * 5 + head * 3) % 7 - 3;
   const int row = static_cast<int>((token * 5 + token / 32 * 3) % 4) - 2;

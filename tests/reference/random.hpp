@@ -37,7 +37,8 @@ std::optional<DataDistribution> data_distribution(std::string_view name);
 // With kPowerOfTwo the exponents of a channel block cancel between Q and K, so that scores stay moderate
 // while a swapped or misplaced scale is wrong by a power of two; those of V depend on the block of 32 tokens
 // and on the channel.
-enum class Operand { kQ, kK, kV };
+// kOutputGradient is like V.
+enum class Operand { kQ, kK, kV, kOutputGradient };
 
 // BF16 [tokens, heads, head_dim].  Different operands of one seed are independent.
 std::vector<uint16_t> random_tensor(DataDistribution distribution, double std, uint64_t seed, Operand operand,

@@ -96,7 +96,7 @@ TEST_CASE("explain shows the work of the SMs under each scheduler, and draws it"
   CHECK(refused.err.find("/no/such/folder/x.svg") != std::string::npos);
 }
 
-TEST_CASE("attn_bwd is refused by name") {
+TEST_CASE("attn_bwd is refused by name on a device without a kernel for it") {
   const Workplace workplace;
   const std::string text =
       R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[3],"seqlens_k":[5]})";

@@ -139,6 +139,47 @@ typedef struct mxfa_attention_forward_args {
 MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args,
                                             void* stream);
 
+/* ---- attention backward --------------------------------------------------------------------------- */
+/* Where the sum of dQ over the keys is kept. */
+typedef enum mxfa_dq_accumulate { MXFA_DQ_FP32 = 0, MXFA_DQ_FP16 = 1 } mxfa_dq_accumulate;
+
+/* All 0 but size: the defaults. */
+typedef struct mxfa_attention_backward_options {
+  uint32_t size;
+  int32_t dq_accumulate; /* mxfa_dq_accumulate */
+  int32_t dq_scale_log2; /* MXFA_DQ_FP16 only, -30 to 30: what is kept is the sum times 2^dq_scale_log2 */
+  int32_t deterministic; /* 1: dQ has the same bits in every run (dK and dV always have) */
+  int32_t dkv_output;    /* mxfa_dtype of dK and dV */
+} mxfa_attention_backward_options;
+
+/* The gradients of mxfa_attention_forward for the same struct: masks, scale, heads, broadcast_q and offsets
+ * mean the same.  With grouped heads dK and dV are summed over the query heads of a group, with broadcast_q
+ * dQ over the batch.  options may be NULL: the defaults.  An option or a device that this version has no
+ * kernel for is refused by name.  The workspace has 8 * head_dim + 16 bytes a query and query head or less
+ * (twice that and more when sequences are shorter than 8 queries), and 16 bytes a tile of 64 keys and head;
+ * mxfa_plan_describe lists its parts. */
+MXFA_API mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const mxfa_attention* attention,
+                                                  const mxfa_attention_backward_options* options,
+                                                  mxfa_plan** plan);
+
+typedef struct mxfa_attention_backward_args {
+  uint32_t size;
+  mxfa_tensor q, k, v; /* what the forward was given */
+  mxfa_tensor o;       /* what it wrote */
+  mxfa_tensor d_o;     /* BF16, the gradient of O; rows of O that see no key contribute nothing */
+  /* Device, [heads_q, rows of O], what the forward wrote: natural logarithm, -inf for rows without a key. */
+  const float* lse;
+  /* BF16; every row of every sequence is written, +0 where nothing contributes.  Rows past the last offset
+   * are left alone.  None may overlap another or an input. */
+  mxfa_tensor dq;     /* [total_q, heads_q, head_dim]; with broadcast_q one Q, summed over the batch */
+  mxfa_tensor dk, dv; /* [total_k, heads_kv, head_dim] */
+  void* workspace;    /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
+} mxfa_attention_backward_args;
+/* Launches up to three kernels on stream, in order; returns before they have run.  No queries and no keys:
+ * success, no launch. */
+MXFA_API mxfa_status mxfa_attention_backward(mxfa_plan* plan, const mxfa_attention_backward_args* args,
+                                             void* stream);
+
 /* ---- MXFP8 quantisation ---------------------------------------------------------------------------- */
 typedef enum mxfa_quantize_layout {
   MXFA_QUANTIZE_ALONG_D = 0,      /* 1x32 blocks along head_dim */

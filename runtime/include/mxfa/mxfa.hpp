@@ -32,6 +32,9 @@ class Context {
   }
 
   Plan attention_forward(const mxfa_attention& attention) const;
+  Plan attention_backward(const mxfa_attention& attention,
+                          const mxfa_attention_backward_options& options = {
+                              sizeof(mxfa_attention_backward_options), 0, 0, 0, 0}) const;
   Plan quantize(const mxfa_quantize_desc& desc) const;
 
   mxfa_context* get() const { return context_.get(); }
@@ -59,6 +62,9 @@ class Plan {
   void operator()(const mxfa_attention_forward_args& args, void* stream) const {
     context_->check(mxfa_attention_forward(get(), &args, stream));
   }
+  void operator()(const mxfa_attention_backward_args& args, void* stream) const {
+    context_->check(mxfa_attention_backward(get(), &args, stream));
+  }
   void operator()(const mxfa_quantize_args& args, void* stream) const {
     context_->check(mxfa_quantize(get(), &args, stream));
   }
@@ -76,6 +82,13 @@ class Plan {
 inline Plan Context::attention_forward(const mxfa_attention& attention) const {
   mxfa_plan* plan = nullptr;
   check(mxfa_plan_attention_forward(get(), &attention, &plan));
+  return Plan(*this, plan);
+}
+
+inline Plan Context::attention_backward(const mxfa_attention& attention,
+                                        const mxfa_attention_backward_options& options) const {
+  mxfa_plan* plan = nullptr;
+  check(mxfa_plan_attention_backward(get(), &attention, &options, &plan));
   return Plan(*this, plan);
 }
 

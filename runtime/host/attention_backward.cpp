@@ -1,0 +1,295 @@
+// mxfa_plan_attention_backward and mxfa_attention_backward: what is supported, what the kernels are told.
+#include <algorithm>
+#include <cmath>
+
+#include "host/attention_backward_tiles.hpp"
+#include "host/attention_options.hpp"
+#include "host/tensor_map.hpp"
+
+namespace mxfa {
+namespace {
+
+constexpr int32_t kBoxRows = 64;  // rows of every box that the main kernel loads
+constexpr int32_t kDqUnitRows = 8;
+
+void check_options(const mxfa_attention& a, const mxfa_attention_backward_options& o) {
+  if (o.dq_accumulate != MXFA_DQ_FP32 && o.dq_accumulate != MXFA_DQ_FP16)
+    invalid("dq_accumulate is {}; it must be MXFA_DQ_FP32 (0) or MXFA_DQ_FP16 (1)", o.dq_accumulate);
+  if (o.dq_scale_log2 < -30 || o.dq_scale_log2 > 30)
+    invalid("dq_scale_log2 is {}; it must be from -30 to 30", o.dq_scale_log2);
+  if (o.dq_accumulate == MXFA_DQ_FP32 && o.dq_scale_log2 != 0)
+    invalid("dq_scale_log2 is {}; it belongs to dq_accumulate fp16 and must be 0 with fp32", o.dq_scale_log2);
+  if (o.deterministic != 0 && o.deterministic != 1)
+    invalid("deterministic is {}; it must be 0 or 1", o.deterministic);
+  if (o.dkv_output != MXFA_BF16 && o.dkv_output != MXFA_MXFP8)
+    invalid("dkv_output is {}; it must be MXFA_BF16 (0) or MXFA_MXFP8 (1)", o.dkv_output);
+  if (a.dtype == MXFA_BF16 && o.dkv_output == MXFA_MXFP8)
+    invalid("dkv_output mxfp8 belongs to dtype mxfp8; with dtype bf16 it must be bf16");
+}
+
+// What the device has no kernel for is refused here, by name.
+void check_support(const mxfa_attention& a, const mxfa_attention_backward_options& o,
+                   const std::string& arch) {
+  if (arch != "sm_90a")
+    invalid(
+        "attn_bwd has no {} kernel; it has sm_90a, in bf16. Run with --device emulator:h200 "
+        "(MXFA_DEVICE=emulator:h200) or on a Hopper GPU",
+        arch);
+  if (a.dtype == MXFA_MXFP8)
+    invalid("dtype mxfp8: attn_bwd on {} is bf16 (heads_q {}, heads_kv {}, head_dim {})", arch, a.heads_q,
+            a.heads_kv, a.head_dim);
+  if (o.dq_accumulate == MXFA_DQ_FP16)
+    invalid("dq_accumulate fp16: attn_bwd on {} accumulates dQ in fp32", arch);
+  if (o.deterministic)
+    invalid(
+        "deterministic: attn_bwd on {} adds to dQ in the order in which tiles finish; dK and dV have the "
+        "same bits in every run all the same",
+        arch);
+}
+
+// The main kernel adds rows, lengths and windows in 32 bits.
+void check_window_sums(const mxfa_plan& plan) {
+  const int64_t window = std::max(plan.window_left, plan.window_right);
+  if (window < 0) return;
+  const int64_t sum = int64_t{plan.q.longest()} + plan.k.longest() + window + 256;
+  if (sum > INT32_MAX)
+    invalid("causal or window: the longest sequences have {} queries and {} keys; with a window of {} their "
+            "sum must stay below {}",
+            plan.q.longest(), plan.k.longest(), window, INT32_MAX - 256);
+}
+
+nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
+  const mxfa_attention_backward_options& o = plan.backward_options;
+  nlohmann::ordered_json options = resolved_attention("attn_bwd", plan);
+  options["backward"] = {{"dq_accumulate", o.dq_accumulate == MXFA_DQ_FP16 ? "fp16" : "fp32"},
+                         {"dq_scale_log2", o.dq_scale_log2},
+                         {"deterministic", o.deterministic != 0},
+                         {"dkv_output", o.dkv_output == MXFA_MXFP8 ? "mxfp8" : "bf16"}};
+  return options;
+}
+
+// With broadcast_q all sequences add to one dQ.  Copies of it spread the additions over addresses; they
+// should stay in L2 and be no more than what is walked at the same time.
+int32_t choose_replicas(const mxfa_plan& plan, int64_t copy_bytes) {
+  if (!plan.attention.broadcast_q) return 1;
+  constexpr int64_t kMost = 16, kBytes = int64_t{16} << 20;
+  const int64_t affordable = std::clamp<int64_t>(kBytes / std::max<int64_t>(copy_bytes, 1), 1, kMost);
+  return int32_t(std::min<int64_t>(affordable, std::max<uint32_t>(plan.grid, 1)));
+}
+
+void add_tiles(mxfa_plan& plan) {
+  const mxfa_attention& a = plan.attention;
+  const Driver& driver = plan.context->driver;
+  BackwardPlan& backward = plan.backward;
+  const bool broadcast = a.broadcast_q != 0;
+  const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
+  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const KeyTilePlan keys = plan_key_tiles({.q = &plan.q,
+                                           .k = &plan.k,
+                                           .heads_q = a.heads_q,
+                                           .heads_kv = a.heads_kv,
+                                           .broadcast_q = broadcast,
+                                           .window_left = plan.window_left,
+                                           .window_right = plan.window_right,
+                                           .tile_rows = rows,
+                                           .multiprocessors = multiprocessors});
+  plan.tile_count = plan.slot_count = uint32_t(keys.tiles.size());
+  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
+  const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, broadcast, rows);
+
+  // src/attention/attention_bwd_params.cuh: a sequence starts at offset / rows + its number.
+  const int64_t total = plan.q.total();
+  const auto padded = [&](int64_t of) {
+    return broadcast ? (total + of - 1) / of : total / of + plan.q.batch();
+  };
+  const int64_t stat_tiles = broadcast ? int64_t(queries.size()) : padded(rows);
+  const int64_t dq_units = padded(kDqUnitRows);
+  const int64_t dq_bytes = a.heads_q * dq_units * kDqUnitRows * a.head_dim * 4;
+  backward.dq_replicas = choose_replicas(plan, dq_bytes);
+  const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : int64_t(queries.size());
+  const int64_t limit = INT32_MAX / a.heads_q;
+  if (int64_t(queries.size()) > limit || stat_tiles > limit || backward.dq_replicas * dq_units > limit)
+    invalid("offsets_q: {} tiles of {} rows and {} units of dQ times {} heads; the limit of a launch is {}",
+            std::max<int64_t>(queries.size(), stat_tiles), rows, backward.dq_replicas * dq_units, a.heads_q,
+            INT32_MAX);
+  backward.stat_tiles = int32_t(stat_tiles);
+  backward.dq_units = int32_t(dq_units);
+  // Without a tile of keys nothing is added: dQ is written as the sum over no replica.
+  const bool sums = plan.grid > 0 && total > 0;
+  if (!sums) backward.dq_replicas = 0;
+  backward.prepare_grid = sums ? uint32_t(queries.size()) * a.heads_q : 0;
+  backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
+
+  plan.at_tiles = plan.workspace.add(keys.tiles);
+  backward.at_q_tiles = plan.workspace.add(queries);
+  plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
+  plan.at_offsets_q = plan.workspace.add(plan.q.offsets);
+  plan.at_offsets_k = plan.workspace.add(plan.k.offsets);
+  const uint64_t image_bytes = plan.workspace.size();
+  const uint64_t statistics_bytes = sums ? uint64_t(a.heads_q) * stat_tiles * 2 * rows * 4 : 0;
+  const uint64_t accumulator_bytes = uint64_t(backward.dq_replicas) * dq_bytes;
+  backward.at_statistics = plan.workspace.reserve(statistics_bytes);
+  backward.at_dq_accumulator = plan.workspace.reserve(accumulator_bytes);
+
+  const auto rounded = [](double value) { return std::round(value * 100) / 100; };
+  plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
+  plan.options["workspace"] = {
+      {{"part", "offsets and tile lists"},
+       {"bytes", image_bytes},
+       {"formula", fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, offsets", plan.tile_count,
+                               queries.size())}},
+      {{"part", "LSE and delta"},
+       {"bytes", statistics_bytes},
+       {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
+      {{"part", "dQ accumulators"},
+       {"bytes", accumulator_bytes},
+       {"formula", fmt::format("4 * {} rows * {} channels * {} units * {} heads * {} copies", kDqUnitRows,
+                               a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
+}
+
+std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_attention* given,
+                                         const mxfa_attention_backward_options* given_options) {
+  auto plan = std::make_unique<mxfa_plan>();
+  plan->operation = mxfa_plan::Operation::kAttentionBackward;
+  plan->context = &context;
+  mxfa_attention& attention = plan->attention;
+  attention = read_struct(given, default_attention(), "mxfa_attention");
+  plan->backward_options.size = sizeof(mxfa_attention_backward_options);
+  if (given_options)
+    plan->backward_options =
+        read_struct(given_options, plan->backward_options, "mxfa_attention_backward_options");
+  check_attention(attention);
+  check_options(attention, plan->backward_options);
+  const std::string& arch = context.driver.arch;
+  check_support(attention, plan->backward_options, arch);
+  read_lengths(attention, *plan);
+  if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
+  const auto [left, right] = effective_windows(attention, plan->q, plan->k);
+  plan->window_left = left, plan->window_right = right;
+  check_window_sums(*plan);
+
+  const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
+    return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
+  };
+  const KernelConfig config = resolve("attention_bwd_sm90",
+                                      {{"head_dim", attention.head_dim},
+                                       {"right_mask", right >= 0, true},
+                                       {"left_mask", left >= 0, true}},
+                                      attention.kernel);
+  const CurrentContext current(context);
+  const auto load = [&](const KernelConfig& of) {
+    return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
+  };
+  plan->kernel = load(config);
+  plan->backward.prepare = load(resolve("attention_bwd_prepare", {{"head_dim", attention.head_dim}}, nullptr));
+  plan->backward.finish = load(resolve("attention_bwd_finish", {{"head_dim", attention.head_dim}}, nullptr));
+  plan->options = resolved_options(*plan);
+  add_tiles(*plan);
+  attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
+  attention.kernel = nullptr;
+  return plan;
+}
+
+void check_operands(const mxfa_plan& plan, const mxfa_attention_backward_args& args) {
+  const mxfa_attention& a = plan.attention;
+  constexpr char kLastQ[] = "offsets_q: the last offset", kLastK[] = "offsets_k: the last offset";
+  const char* rows_o_are = a.broadcast_q ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ;
+  const struct {
+    const mxfa_tensor& tensor;
+    const char *name, *scales, *rows_are;
+    int32_t heads, rows;
+  } operands[] = {{args.q, "Q", "Q.scales", kLastQ, a.heads_q, plan.q.total()},
+                  {args.k, "K", "K.scales", kLastK, a.heads_kv, plan.k.total()},
+                  {args.v, "V", "V.scales", kLastK, a.heads_kv, plan.k.total()},
+                  {args.o, "O", "O.scales", rows_o_are, a.heads_q, plan.rows_o},
+                  {args.d_o, "dO", "dO.scales", rows_o_are, a.heads_q, plan.rows_o},
+                  {args.dq, "dQ", "dQ.scales", kLastQ, a.heads_q, plan.q.total()},
+                  {args.dk, "dK", "dK.scales", kLastK, a.heads_kv, plan.k.total()},
+                  {args.dv, "dV", "dV.scales", kLastK, a.heads_kv, plan.k.total()}};
+  for (const auto& o : operands) {
+    check_tensor(o.tensor, {o.name, o.rows_are, o.heads, a.head_dim, 2, o.rows});
+    refuse_scales(o.tensor.scales, o.scales, "dtype is bf16");
+  }
+  if (plan.rows_o > 0) check_aligned(args.lse, 4, "lse");
+}
+
+void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, CUstream stream) {
+  const mxfa_attention& a = plan.attention;
+  const BackwardPlan& backward = plan.backward;
+  const Driver& driver = plan.context->driver;
+  check_operands(plan, args);
+  if (plan.grid == 0 && backward.finish_grid == 0) return;  // no query and no key anywhere: nothing to write
+  const uint64_t workspace = plan.require_workspace(args.workspace);
+
+  const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
+  const auto map = [&](const mxfa_tensor& tensor, int32_t heads, const char* name) {
+    // A tensor without rows may be null, which a tensor map may not hold; nothing is loaded through it then.
+    const uint64_t data = tensor.data ? address(tensor.data) : workspace;
+    const int64_t row_stride = tensor.data ? tensor.row_stride : int64_t{heads} * a.head_dim;
+    return encode_tensor_map(
+        driver, ragged_request({data, a.head_dim, heads, row_stride * 2, true, kBoxRows}), name);
+  };
+  abi::AttentionBackwardParams params{};
+  params.q = map(args.q, a.heads_q, "Q");
+  params.k = map(args.k, a.heads_kv, "K");
+  params.v = map(args.v, a.heads_kv, "V");
+  params.d_out = map(args.d_o, a.heads_q, "dO");
+  params.o = address(args.o.data), params.stride_o = args.o.row_stride;
+  params.d_out_rows = address(args.d_o.data), params.stride_d_out = args.d_o.row_stride;
+  params.lse = address(args.lse);
+  params.dq = address(args.dq.data), params.stride_dq = args.dq.row_stride;
+  params.dk = address(args.dk.data), params.stride_dk = args.dk.row_stride;
+  params.dv = address(args.dv.data), params.stride_dv = args.dv.row_stride;
+  params.statistics = workspace + backward.at_statistics;
+  params.dq_accumulator = workspace + backward.at_dq_accumulator;
+  params.tiles = workspace + plan.at_tiles;
+  params.q_tiles = workspace + backward.at_q_tiles;
+  params.offsets_q = workspace + plan.at_offsets_q;
+  params.offsets_k = workspace + plan.at_offsets_k;
+  params.counters = workspace + plan.at_counters;
+  params.rows_o = plan.rows_o;
+  params.tile_count = int32_t(plan.tile_count);
+  params.heads_q = a.heads_q, params.heads_kv = a.heads_kv;
+  params.stat_tiles = backward.stat_tiles;
+  params.dq_units = backward.dq_units;
+  params.dq_replicas = backward.dq_replicas;
+  params.scale = a.scale, params.scale_log2 = scale_log2_of(a.scale);
+  params.window_left = plan.window_left, params.window_right = plan.window_right;
+  params.broadcast_q = a.broadcast_q != 0;
+
+  const CurrentContext current(*plan.context);
+  device_work(*plan.context, [&] {
+    if (backward.prepare_grid > 0)
+      launch_kernel(driver, *backward.prepare, backward.prepare_grid, &params, stream);
+    if (plan.grid > 0) launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
+    if (backward.finish_grid > 0)
+      launch_kernel(driver, *backward.finish, backward.finish_grid, &params, stream);
+  });
+}
+
+}  // namespace
+}  // namespace mxfa
+
+extern "C" {
+
+mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const mxfa_attention* attention,
+                                         const mxfa_attention_backward_options* options, mxfa_plan** plan) {
+  return mxfa::entry_point(context, [&] {
+    if (!plan) mxfa::invalid("plan is null");
+    *plan = nullptr;
+    *plan = mxfa::plan_backward(*context, attention, options).release();
+  });
+}
+
+mxfa_status mxfa_attention_backward(mxfa_plan* plan, const mxfa_attention_backward_args* args, void* stream) {
+  if (!plan) return MXFA_ERROR_INVALID;
+  return mxfa::entry_point(plan->context, [&] {
+    if (plan->operation != mxfa_plan::Operation::kAttentionBackward)
+      mxfa::invalid("this plan is not an attention_backward plan");
+    const auto known =
+        mxfa::read_struct(args, mxfa_attention_backward_args{}, "mxfa_attention_backward_args");
+    mxfa::launch_backward(*plan, known, static_cast<CUstream>(stream));
+  });
+}
+
+}  // extern "C"

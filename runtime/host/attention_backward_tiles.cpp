@@ -1,0 +1,84 @@
+#include "host/attention_backward_tiles.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "host/attention_tiles.hpp"
+
+namespace mxfa {
+namespace {
+
+// In steps of a tile of 128 keys.  A step of 64 keys has half the products, but waits as often as any; the
+// start of a tile (the first K, V, Q and dO) and its end (dK, dV) take about two steps.
+constexpr double kHalfStepCost = 0.7, kKeyTileCost = 2.0;
+
+struct CostedTile {
+  KeyTile tile;
+  double cost;
+};
+
+// Tiles that differ by less than this factor count as equal, so that they stay neighbours.
+int64_t weight_class(double cost) { return std::llround(4 * std::log2(cost)); }
+
+void check_count(const KeyTileProblem& p) {
+  int64_t count = 0;
+  for (int32_t b = 0; b < p.k->batch(); ++b) count += (int64_t{p.k->length(b)} + 127) / 128;
+  // The kernel adds the grid to the number of the last tile.
+  const int64_t limit = INT32_MAX - int64_t{p.multiprocessors};
+  if (count > limit / p.heads_kv)
+    invalid("offsets_k: {} tiles of 128 keys times {} heads; the limit of a launch is {}", count, p.heads_kv,
+            limit);
+}
+
+}  // namespace
+
+int32_t visible_query_tiles(const KeyTileProblem& p, const KeyTile& tile) {
+  const int64_t q_length = p.q->length(p.broadcast_q ? 0 : tile.batch), k_length = p.k->length(tile.batch);
+  const int64_t shift = k_length - q_length;
+  int64_t begin = 0, end = q_length;
+  if (p.window_right >= 0) begin = std::max<int64_t>(tile.first_key - shift - p.window_right, 0);
+  if (p.window_left >= 0)
+    end = std::min(end, std::max<int64_t>(std::min<int64_t>(int64_t{tile.first_key} + tile.keys, k_length) -
+                                              shift + p.window_left,
+                                          0));
+  const int64_t tiles = (end + p.tile_rows - 1) / p.tile_rows - begin / p.tile_rows;
+  return int32_t(std::max<int64_t>(tiles, 0));
+}
+
+KeyTilePlan plan_key_tiles(const KeyTileProblem& p) {
+  check_count(p);
+  std::vector<CostedTile> tiles;
+  const int32_t ratio = p.heads_q / p.heads_kv;
+  for (int32_t b = 0; b < p.k->batch(); ++b) {
+    const int32_t length = p.k->length(b);
+    for (int32_t head = 0; head < p.heads_kv; ++head)
+      for (int64_t key = 0; key < length; key += 128) {
+        const KeyTile tile{b, head, int32_t(key), length - key <= 64 ? 64 : 128};
+        const double steps = double(visible_query_tiles(p, tile)) * ratio;
+        tiles.push_back({tile, steps * (tile.keys == 64 ? kHalfStepCost : 1.0) + kKeyTileCost});
+      }
+  }
+  // Stable: equal tiles keep their neighbours.
+  std::stable_sort(tiles.begin(), tiles.end(), [](const CostedTile& x, const CostedTile& y) {
+    return weight_class(x.cost) > weight_class(y.cost);
+  });
+  KeyTilePlan plan;
+  std::vector<double> costs;
+  for (const CostedTile& t : tiles) plan.tiles.push_back(t.tile), costs.push_back(t.cost);
+  plan.makespan = greedy_makespan(costs, p.multiprocessors);
+  plan.mean = std::accumulate(costs.begin(), costs.end(), 0.0) / p.multiprocessors;
+  return plan;
+}
+
+std::vector<QueryTile> list_query_tiles(const Sequences& q, int32_t batch, bool broadcast_q, int32_t rows) {
+  std::vector<QueryTile> tiles;
+  for (int32_t b = 0; b < batch; ++b) {
+    const int64_t count = (int64_t{q.length(broadcast_q ? 0 : b)} + rows - 1) / rows;
+    for (int64_t tile = 0; tile < count; ++tile) tiles.push_back({b, int32_t(tile)});
+  }
+  return tiles;
+}
+
+}  // namespace mxfa

@@ -1,0 +1,49 @@
+// What the backward kernels share: parameters and the layout of the workspace.
+//
+//   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
+//                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
+//                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.
+//   dq_accumulator  float [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and in
+//                   the order in which a warp holds accumulators: [16 channels][lane][4]; lane l has row l/4
+//                   and columns 2 (l % 4), the next, and those 8 further on.  A warp adds 512 contiguous bytes
+//                   at a time.
+// A sequence starts on a tile and on a unit of its own, so that none holds rows of two: sequence b at
+// offsets_q[b] / rows + b, which leaves every sequence ceil(len / rows) of them, the whole batch
+// offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at
+// b * ceil(len / R) and all sequences share the accumulators of the one Q, in dq_replicas copies that spread
+// the additions over addresses.
+#pragma once
+#include "src/common/math.cuh"
+#include "src/common/types.cuh"
+
+namespace mxfa {
+
+struct AttentionBackwardParams {
+  TensorMap q, k, v, d_out;  // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
+  uint64_t o, d_out_rows;    // bf16 [rows_o, heads_q, D]
+  uint64_t lse;              // float [heads_q, rows_o], natural logarithm
+  uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
+  uint64_t statistics, dq_accumulator;
+  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
+  uint64_t q_tiles;               // int32[2] {batch, tile of R rows in the sequence}
+  uint64_t offsets_q, offsets_k;  // int32[batch + 1]
+  uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished
+  int64_t rows_o;
+  int64_t stride_o, stride_d_out, stride_dq, stride_dk, stride_dv;  // elements from row to row
+  int32_t tile_count;
+  int32_t heads_q, heads_kv;
+  int32_t stat_tiles, dq_units, dq_replicas;
+  float scale, scale_log2;            // softmax scale; the same times log2(e)
+  int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
+  int32_t broadcast_q;
+};
+
+// Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.
+MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
+
+inline constexpr int kDqUnit = 8;
+
+// First tile (or unit) of `rows` rows of a sequence whose tokens start at `first`.
+MXFA_DEVICE int32_t padded_start(int32_t first, int32_t batch, int rows) { return first / rows + batch; }
+
+}  // namespace mxfa

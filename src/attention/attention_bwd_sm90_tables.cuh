@@ -1,0 +1,98 @@
+// What attention_bwd_sm90 is made of: sizes, shared memory, barriers and registers that follow from Config,
+// and the tables that publish them.
+#pragma once
+#include "src/attention/attention_bwd_params.cuh"
+#include "src/common/math.cuh"
+#include "src/common/tables.cuh"
+#include "src/common/types.cuh"
+
+namespace mxfa {
+
+struct AttentionBwdSm90Tables {
+  static constexpr int kD = Config::head_dim;
+  static constexpr int kCompute = 2;  // compute warpgroups
+  static constexpr int kKvStages = Config::kv_stages, kQStages = Config::q_stages, kDsStages = 2;
+  static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
+  static constexpr bool kLeftMask = Config::left_mask;    // a left window
+  // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
+  static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
+  static_assert(kDirectChunks % 2 == 0, "16 channels are added at a time");
+  static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
+  static constexpr int kThreads = 128 * (kCompute + 1);
+  static constexpr int kRotation = 8;  // query tiles between the starts of the CTAs farthest apart
+  // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
+  // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
+  static constexpr int kPanels = (kD + 63) / 64;
+  static constexpr int kBox = 64 * 128;
+  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM / 64 * kBox;
+  static constexpr int kKvBytes = kPanels * kKvPanel, kQBytes = kPanels * kQPanel;
+  static constexpr int kStatisticsBytes = 8 * kTileM;
+  static constexpr int kDsBytes = kTileM / 64 * kBox;  // of one compute warpgroup
+  // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
+  // rows.
+  static constexpr int kUnitN = 64;
+  static constexpr int kStagingBytes = kStagedChunks * 512;  // of one warp
+  static constexpr bool kSplitRows = kTileM == 128;
+
+  static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
+  static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;
+  static constexpr int kQStageBytes = 2 * kQBytes;
+  static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup]
+  static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kDsBytes;
+  static constexpr int kStatisticsOffset = kStagingOffset + 4 * kCompute * kStagingBytes;
+  static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsBytes, kTileBytes = 48;
+  static constexpr int kKFull = kTileOffset + kKvStages * kTileBytes, kVFull = kKFull + 8 * kKvStages;
+  static constexpr int kKvEmpty = kVFull + 8 * kKvStages;
+  static constexpr int kQFull = kKvEmpty + 8 * kKvStages, kDOutFull = kQFull + 8 * kQStages;
+  static constexpr int kQEmpty = kDOutFull + 8 * kQStages;
+  static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages;
+  static constexpr int kSharedBytes = kDsEmpty + 8 * kDsStages;
+  // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
+  static constexpr int kAllocatedBytes = kSharedBytes + 1024;
+  static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
+  static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
+  // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
+  // Asking for more blocks for ever.
+  static constexpr int kPool = 65536 / kThreads / 8 * 8 * kThreads;
+  static_assert(128 * (kCompute * Config::compute_registers + Config::producer_registers) <= kPool,
+                "register budget");
+
+  // One arrival a warp of the compute warpgroups: each waits for its own quarter of a wgmma, and reads its
+  // own registers' share.
+  static constexpr int kComputeWarps = 4 * kCompute;
+
+  MXFA_CONSTEXPR static KernelTables tables() {
+    constexpr uint32_t never = kNeverWaits, kv = kKvStages, q = kQStages, ds = kDsStages;
+    // The loader is one thread of a warpgroup: setmaxnreg frees the registers of whole warpgroups.
+    return {.magic = kTablesMagic,
+            .params_bytes = sizeof(AttentionBackwardParams),
+            .threads = kThreads,
+            .shared_bytes = kAllocatedBytes,
+            .tmem_columns = 0,
+            .tile_rows = kTileM,
+            .role_count = 2,
+            .smem_count = 7,
+            .tmem_count = 0,
+            .barrier_count = 8,
+            .roles = {{"load", 0, 4, Config::producer_registers},
+                      {"compute", 4, kComputeWarps, Config::compute_registers}},
+            .smem = {{"k, v", kKOffset, kKvStageBytes, kv, 1024},
+                     {"q, do", kQOffset, kQStageBytes, q, 1024},
+                     {"ds", kDsOffset, kCompute * kDsBytes, ds, 1024},
+                     {"dq", kStagingOffset, kComputeWarps * kStagingBytes, 1, 16},
+                     {"lse, delta", kStatisticsOffset, kStatisticsBytes, q, 16},
+                     {"tile", kTileOffset, kTileBytes, kv, 16},
+                     {"barriers", kKFull, kSharedBytes - kKFull, 1, 8}},
+            .tmem = {},
+            .barriers = {{"k_full", kKFull, kv, 1, kKvBytes, "load", "compute", never, 0},
+                         {"v_full", kVFull, kv, 1, kKvBytes, "load", "compute", never, 0},
+                         {"kv_empty", kKvEmpty, kv, kComputeWarps, 0, "compute warp", "load", never, 1},
+                         {"q_full", kQFull, q, 1, kQBytes + kStatisticsBytes, "load", "compute", never, 0},
+                         {"do_full", kDOutFull, q, 1, kQBytes, "load", "compute", never, 0},
+                         {"q_empty", kQEmpty, q, kComputeWarps, 0, "compute warp", "load", never, 1},
+                         {"ds_full", kDsFull, ds, kComputeWarps, 0, "compute warp", "compute", never, 0},
+                         {"ds_empty", kDsEmpty, ds, kComputeWarps, 0, "compute warp", "compute", never, 1}}};
+  }
+};
+
+}  // namespace mxfa

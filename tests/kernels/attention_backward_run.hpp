@@ -1,0 +1,40 @@
+// One backward through the C ABI: the forward kernel makes O and LSE, the backward kernels the gradients; and
+// the comparison with the references.
+#pragma once
+
+#include "kernels/attention_run.hpp"
+#include "reference/attention_backward.hpp"
+#include "reference/compare.hpp"
+
+namespace mxfa::test {
+
+struct BackwardInputs {
+  AttentionInputs forward;     // problem, Q, K, V, kernel overrides of the backward
+  std::vector<uint16_t> d_o;   // [rows_o, heads_q, head_dim]
+  mxfa_attention_backward_options options{sizeof(mxfa_attention_backward_options), 0, 0, 0, 0};
+};
+BackwardInputs make_backward(
+    const reference::AttentionProblem& problem,
+    reference::DataDistribution distribution = reference::DataDistribution::kNormal, double std = 1.0,
+    uint64_t seed = 1);
+
+struct BackwardLaunch {
+  int tail_rows = 0;          // rows past the last offset: NaN in the inputs, untouched in the gradients
+  int row_padding_bytes = 0;  // between rows, likewise; a multiple of 16
+  uint8_t workspace_fill = 0xff;
+  int launches = 1;  // on the same workspace
+};
+struct BackwardOutputs {
+  std::vector<uint16_t> o;  // of the forward, as the backward was given it
+  std::vector<float> lse;
+  std::vector<uint16_t> dq, dk, dv;
+};
+BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch& launch = {});
+
+reference::GradientValues decoded(const BackwardOutputs& outputs);
+// Every element within the bound of the reference that is given the same O and LSE.
+void check_gradient_bounds(const BackwardInputs& inputs, const BackwardOutputs& outputs);
+// That, and with N(0,1) data the accuracy that BF16 promises against the exact gradients.
+BackwardOutputs check_backward(const BackwardInputs& inputs, const BackwardLaunch& launch = {});
+
+}  // namespace mxfa::test

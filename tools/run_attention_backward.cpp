@@ -1,0 +1,163 @@
+// Op attn_bwd of `mxfa run`: the forward kernel makes O and LSE, the backward kernels the gradients, which are
+// compared with both references.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "reference/attention_backward.hpp"
+#include "reference/compare.hpp"
+#include "reference/formats.hpp"
+#include "reference_problem.hpp"
+#include "run.hpp"
+#include "verdict.hpp"
+
+namespace mxfa::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+using reference::Operand;
+
+// An output on the device: poisoned, with the rows a caller may have behind the last sequence.
+struct Gradient {
+  DeviceBuffer buffer;
+  uint64_t row_elements, rows;
+
+  Gradient(const Session& session, const char* name, int64_t rows, int heads, int head_dim)
+      : buffer(session, name,
+               (static_cast<uint64_t>(rows) + kTailRows) * static_cast<uint64_t>(heads) * head_dim * 2),
+        row_elements(static_cast<uint64_t>(heads) * head_dim),
+        rows(static_cast<uint64_t>(rows)) {}
+  mxfa_tensor tensor() const {
+    return {buffer.data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows + kTailRows), {}};
+  }
+  std::vector<double> fetch(RunRow& row, const char* name) const {
+    const std::vector<uint16_t> bits = buffer.download<uint16_t>();
+    const auto end = bits.begin() + static_cast<std::ptrdiff_t>(rows * row_elements);
+    if (std::any_of(end, bits.end(), [](uint16_t value) { return value != 0xffff; }))
+      row.fail(fmt::format("{}: a row past the last sequence was written", name));
+    return reference::bf16_to_double(std::span<const uint16_t>(bits).first(rows * row_elements));
+  }
+};
+
+ordered_json figures(const std::vector<double>& got, const std::vector<double>& want) {
+  const reference::Deviation deviation = reference::deviation(got, want);
+  return {{"sqnr_db", std::isfinite(deviation.sqnr_db) ? ordered_json(deviation.sqnr_db) : ordered_json()},
+          {"cosine", deviation.cosine},
+          {"max_abs_error", std::isfinite(deviation.max_abs) ? ordered_json(deviation.max_abs) : ordered_json()}};
+}
+
+void judge(const Shape& shape, const reference::GradientValues& got, const reference::Gradients& exact,
+           const reference::Gradients& aware, const reference::AttentionProblem& problem, RunRow& row) {
+  const reference::Deviation from_exact = reference::gradient_deviation(got, exact);
+  const reference::Deviation from_aware = reference::gradient_deviation(got, aware);
+  row.sqnr_db = from_exact.sqnr_db;
+  row.cosine = from_exact.cosine;
+  row.max_abs = from_exact.max_abs;
+  row.quantized_sqnr_db = from_aware.sqnr_db;
+  row.gradients = {{"dq", figures(got.dq, exact.dq)},
+                   {"dk", figures(got.dk, exact.dk)},
+                   {"dv", figures(got.dv, exact.dv)}};
+  row.has_accuracy = row.checked = true;
+  const Limits limits = limits_of(shape);
+  const auto at_least = [&](double value, double limit, const char* what) {
+    if (!(value >= limit)) row.fail(fmt::format("{}: got {:.6g}, need at least {:.6g}", what, value, limit));
+  };
+  at_least(row.sqnr_db, limits.sqnr_db, "signal to noise of the gradients against the exact reference, dB");
+  at_least(row.cosine, limits.cosine, "cosine of the gradients with the exact reference");
+  at_least(row.quantized_sqnr_db, limits.quantized_sqnr_db,
+           "signal to noise of the gradients against the reference of the kernel's arithmetic, dB");
+  if (const auto wrong = reference::first_gradient_outside_bound(problem, got, aware)) row.fail(*wrong);
+  if (from_aware.not_finite > 0)
+    row.fail(fmt::format("{} elements of the gradients are not finite", from_aware.not_finite));
+}
+
+}  // namespace
+
+RunRow run_attention_backward(const Session& session, const Shape& shape, const RunOptions& options) {
+  const reference::AttentionProblem problem = attention_problem(shape);
+  RunRow row;
+  row.shape = shape.source;
+  row.op = name_of(shape.op);
+  row.dtype = name_of(shape.dtype);
+  const Plan plan = plan_attention_backward(session.context(), shape);
+  const Plan forward = plan_attention(session.context(), shape);
+
+  const int d = shape.head_dim;
+  const double work = 5 * multiply_adds(problem);
+  // Two references, and the forward of the exact one.
+  const bool check = options.check || 2.5 * work <= kReferenceLimit;
+  const std::vector<uint16_t> q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q),
+                              k = make_data(shape, Operand::kK, problem.rows_k(), shape.heads_kv),
+                              v = make_data(shape, Operand::kV, problem.rows_k(), shape.heads_kv),
+                              d_o = make_data(shape, Operand::kOutputGradient, problem.rows_o(), shape.heads_q);
+  std::unique_ptr<DeviceBuffer> buffer_q, buffer_k, buffer_v, buffer_d_o;
+  mxfa_attention_backward_args args{};
+  args.size = sizeof args;
+  args.q = upload_bf16(session, q, shape.heads_q, d, "Q", buffer_q);
+  args.k = upload_bf16(session, k, shape.heads_kv, d, "K", buffer_k);
+  args.v = upload_bf16(session, v, shape.heads_kv, d, "V", buffer_v);
+  args.d_o = upload_bf16(session, d_o, shape.heads_q, d, "dO", buffer_d_o);
+  const Gradient o(session, "O", problem.rows_o(), shape.heads_q, d);  // an output of the forward
+  const Gradient dq(session, "dQ", problem.rows_q(), shape.heads_q, d),
+      dk(session, "dK", problem.rows_k(), shape.heads_kv, d),
+      dv(session, "dV", problem.rows_k(), shape.heads_kv, d);
+  DeviceBuffer lse(session, "LSE", static_cast<uint64_t>(problem.rows_o()) * shape.heads_q * 4);
+  DeviceBuffer forward_workspace(session, "the forward's workspace", forward.workspace());
+  DeviceBuffer workspace(session, "the workspace", plan.workspace());
+
+  mxfa_attention_forward_args forward_args{};
+  forward_args.size = sizeof forward_args;
+  forward_args.q = args.q, forward_args.k = args.k, forward_args.v = args.v;
+  forward_args.o = o.tensor();
+  forward_args.lse = static_cast<float*>(lse.data());
+  forward_args.workspace = forward_workspace.data();
+  forward.prepare(forward_args.workspace, nullptr);
+  forward(forward_args, nullptr);
+
+  args.o = o.tensor();
+  args.lse = forward_args.lse;
+  args.dq = dq.tensor(), args.dk = dk.tensor(), args.dv = dv.tensor();
+  args.workspace = workspace.data();
+  plan.prepare(args.workspace, nullptr);
+  session.synchronize();
+  const ordered_json before = session.counters();
+  plan(args, nullptr);
+  session.synchronize();
+  const bool launched = problem.rows_q() > 0 || problem.rows_k() > 0;
+  if (launched) {
+    row.counters = session.counters_since(before);
+    if (session.real_device()) {
+      row.time_ms = median_ms(session, [&] { plan(args, nullptr); });
+      row.rate = 2.0 * work / row.time_ms * 1e-9;  // TFLOP/s
+    }
+  }
+
+  const std::initializer_list<const DeviceBuffer*> written = {&o.buffer, &dq.buffer, &dk.buffer,
+                                                              &dv.buffer, &lse, &workspace};
+  for (const DeviceBuffer* buffer : written) {
+    if (const std::string damage = buffer->damage(); !damage.empty()) row.fail(damage);
+  }
+  const reference::GradientValues got{dq.fetch(row, "dQ"), dk.fetch(row, "dK"), dv.fetch(row, "dV")};
+  if (!launched) {
+    row.checked = true;
+    row.note = "no queries and no keys, nothing launched";
+  } else if (check) {
+    const auto exact = [](const std::vector<uint16_t>& bits) {
+      return reference::bf16_to_double(std::span<const uint16_t>(bits));
+    };
+    const std::vector<double> given_q = exact(q), given_k = exact(k), given_v = exact(v), given_d_o = exact(d_o);
+    const std::vector<float> given_lse = lse.download<float>();
+    judge(shape, got, reference::attention_backward(problem, given_q, given_k, given_v, given_d_o),
+          reference::attention_backward(problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),
+                                        std::vector<double>(given_lse.begin(), given_lse.end()),
+                                        reference::hopper_backward_numerics()),
+          problem, row);
+  } else {
+    row.note = fmt::format(
+        "not checked: the references take {:.3g} multiply-adds; --check does it all the same", 2.5 * work);
+  }
+  return row;
+}
+
+}  // namespace mxfa::tools
