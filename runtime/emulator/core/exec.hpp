@@ -15,6 +15,8 @@
 
 namespace mxfa::emulator {
 
+inline constexpr uint32_t kObserved = 0x80000000u;  // a bit that no check of an address sets
+
 // MXCSR: rounding in bits 13-14 (nearest, down, up, to zero), flush-to-zero bit 15, denormals-are-zero bit 6,
 // exceptions masked.
 inline constexpr uint32_t kModeDefault = 0x1f80, kModeDown = 0x2000, kModeUp = 0x4000, kModeZero = 0x6000,
@@ -39,6 +41,7 @@ struct Exec {
     uint64_t begin = 0, end = 0;
   } global[4];
   uint32_t next_range = 0;
+  uint32_t observed = 0;          // kObserved when somebody wants to know of every access
   uint8_t* local_base = nullptr;  // of lane 0 of this warp
   uint32_t local_bytes = 0;
   // ---- cold

@@ -41,8 +41,9 @@ Step arrive_on_barrier(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
     const bool expect = op.aux & 1;
     const uint32_t value = value_or(x, op.src[1], lane, expect ? 0 : 1);
-    const uint64_t state = mbarrier_arrive(*x.warp, shared_operand(x, op, lane), expect ? 1 : value,
-                                           expect ? value : 0, op.aux & 2, op.aux & 4);
+    const uint64_t state =
+        mbarrier_arrive(*x.warp, shared_operand(x, op, lane), expect ? 1 : value, expect ? value : 0,
+                        op.aux & 2, op.aux & 4, decode_order(op.flags));
     if (op.dst != kNoRow) lanes<uint64_t>(x.dst(op.dst))[lane] = state;
   });
 }
@@ -73,8 +74,9 @@ Step wait_on_barrier(Exec& x, const MicroOp& op) {
     const uint32_t address = shared_operand(x, op, lane);
     const uint64_t value = kParity ? x.src(op.src[1]).lane[lane] : lanes<uint64_t>(x.src(op.src[1]))[lane];
     if (!known || address != last_address || value != last_value) {
-      last = kParity ? mbarrier_test_parity(*x.warp, address, static_cast<uint32_t>(value) & 1)
-                     : mbarrier_test_token(*x.warp, address, value);
+      const Order order = decode_order(op.flags);
+      last = kParity ? mbarrier_test_parity(*x.warp, address, static_cast<uint32_t>(value) & 1, order)
+                     : mbarrier_test_token(*x.warp, address, value, order);
       last_address = address;
       last_value = value;
       known = true;
@@ -105,7 +107,7 @@ Step pending_count(Exec& x, const MicroOp& op) {
 // and changes nothing.
 Step arrive_after_copies(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
-    if (op.aux) mbarrier_arrive(*x.warp, shared_operand(x, op, lane), 1, 0, false, false);
+    mbarrier_arrive_copies(*x.warp, shared_operand(x, op, lane), op.aux ? 1 : 0);
   });
 }
 
@@ -176,6 +178,10 @@ Step wait_bulk(Exec& x, const MicroOp& op) {  // imm: groups that may stay outst
   for (uint32_t m = x.mask; m; m &= m - 1)
     if (!bulk_wait(*x.warp, std::countr_zero(m), static_cast<uint32_t>(op.imm), op.aux != 0))
       return x.block(Wait::Kind::BulkGroup, static_cast<uint32_t>(op.imm));
+  for (uint32_t m = x.mask; m && x.observed; m &= m - 1)
+    observe(*x.grid, [&](Observer& o) {
+      o.bulk_waited(*x.warp, std::countr_zero(m), static_cast<uint32_t>(op.imm), op.aux != 0);
+    });
   x.current().wait.kind = Wait::Kind::None;
   return Step::Sync;
 }

@@ -6,6 +6,7 @@
 
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "core/simt.hpp"
 #include "memory/memory.hpp"
@@ -74,6 +75,10 @@ Step branch_by_table(Exec& x, const MicroOp& op) {
 Step exit_all(Exec& x, const MicroOp&) {
   const uint32_t gone = x.mask;
   x.active &= ~gone;
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.lanes_exit(*x.warp, gone); });
+  }
   ++x.progress;
   ++x.cluster->epoch;
   simt::exit_lanes(x, gone);

@@ -10,6 +10,11 @@ namespace {
 
 Space space_of(const MicroOp& op) { return op.mode ? Space::Generic : Space::Shared; }
 
+// Rows are addressed by the first lanes.
+void report_rows(Exec& x, const MicroOp& op, uint32_t rows, bool write) {
+  if (x.observed) report_access(x, op, space_of(op), 16, write, rows >= 32 ? kFullMask : (1u << rows) - 1);
+}
+
 // The 16-byte row whose address lane `lane` holds.
 uint8_t* row_pointer(Exec& x, const MicroOp& op, int lane, bool write) {
   return pointer(x, space_of(op), static_cast<uint32_t>(lane), lane_address(x, op, lane), 16, write);
@@ -19,6 +24,7 @@ uint8_t* row_pointer(Exec& x, const MicroOp& op, int lane, bool write) {
 Step load_8x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   const bool transposed = op.flags & kOption;
+  report_rows(x, op, 8 * op.aux, false);
   Row out[4];
   for (uint32_t i = 0; i < op.aux; ++i) {
     uint16_t tile[8][8];
@@ -40,6 +46,7 @@ Step load_8x8(Exec& x, const MicroOp& op) {
 // m16n16.trans.b8: 16 row addresses a matrix; register i byte b of lane l is row 4(l%4)+b, byte l/4 + 8i.
 Step load_16x16(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
+  report_rows(x, op, 16 * op.aux, false);
   Row out[4];
   for (uint32_t i = 0; i < op.aux; ++i) {
     uint8_t tile[16][16];
@@ -62,6 +69,7 @@ Step load_16x16(Exec& x, const MicroOp& op) {
 Step store_8x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   ++x.progress;
+  report_rows(x, op, 8 * op.aux, true);
   const bool transposed = op.flags & kOption;
   for (uint32_t i = 0; i < op.aux; ++i) {
     const Row& s = x.src(x.lists[op.list + i]);
@@ -86,6 +94,7 @@ Step store_8x8(Exec& x, const MicroOp& op) {
 Step store_16x8(Exec& x, const MicroOp& op) {
   require_whole_warp(x);
   ++x.progress;
+  report_rows(x, op, 8 * op.aux, true);
   for (uint32_t i = 0; i < op.aux; ++i) {
     const Row& s = x.src(x.lists[op.list + i]);
     uint8_t tile[8][16];

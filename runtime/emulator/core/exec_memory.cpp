@@ -7,11 +7,35 @@
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
 #include "core/memory_access.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "engines/engines.hpp"
 
 namespace mxfa::emulator {
 namespace {
+
+// Both sides of a cp.async (not bulk).  `taken`: bytes read by each lane.
+void report_copy(Exec& x, const MicroOp& op, const uint32_t* taken) {
+  x.leave();
+  uint64_t to[kLanes], from[kLanes];
+  LaneAccess access;
+  access.copy_async = true;
+  for (uint32_t m = x.mask; m; m &= m - 1) {
+    const int lane = std::countr_zero(m);
+    to[lane] = lane_address(x, op, lane);
+    from[lane] = lanes<uint64_t>(x.src(op.src[1]))[lane] +
+                 static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
+    if (taken[lane] == op.aux) access.mask |= 1u << lane;
+  }
+  access.bytes = op.aux;
+  access.address = from;
+  if (access.mask) observe(*x.grid, [&](Observer& o) { o.access(*x.warp, access); });
+  access.space = MemorySpace::Shared;
+  access.kind = AccessKind::Write;
+  access.mask = x.mask;
+  access.address = to;
+  observe(*x.grid, [&](Observer& o) { o.access(*x.warp, access); });
+}
 
 template <uint32_t kBytes>
 struct Raw;
@@ -170,6 +194,7 @@ Handler store_space(uint32_t bytes, bool wide) {
 Step copy_async(Exec& x, const MicroOp& op) {
   ++x.progress;
   const uint32_t bytes = op.aux;
+  uint32_t taken[kLanes];
   for (uint32_t m = x.mask; m; m &= m - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const uint64_t to = lane_address(x, op, static_cast<int>(lane));
@@ -180,9 +205,23 @@ Step copy_async(Exec& x, const MicroOp& op) {
       take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
     else if (op.src[2] != kNoRow)
       take = std::min(bytes, x.src(op.src[2]).lane[lane]);
+    taken[lane] = take;
     uint8_t* d = pointer(x, Space::Shared, lane, to, bytes, true);
     if (take) std::memcpy(d, pointer(x, Space::Global, lane, from, take == bytes ? bytes : 1, false), take);
     std::memset(d + take, 0, bytes - take);
+  }
+  if (x.observed) report_copy(x, op, taken);
+  return Step::Continue;
+}
+
+// cp.async.commit_group (aux 0), wait_group imm (1), wait_all (2): the copies are done already.
+Step order_copies(Exec& x, const MicroOp& op) {
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) {
+      if (op.aux != 1) o.copy_async_commit(*x.warp);
+      if (op.aux != 0) o.copy_async_waited(*x.warp, static_cast<uint32_t>(op.imm));
+    });
   }
   return Step::Continue;
 }
@@ -218,6 +257,7 @@ Step store_zeroes(Exec& x, const MicroOp& op) {
     if (bytes % 8 || to % 8)
       throw Fault(result::kMisalignedAddress, "st.bulk needs an address and a size that are multiples of 8");
     std::memset(shared_pointer(*x.cluster, to, static_cast<uint32_t>(bytes), true), 0, bytes);
+    if (x.observed) report_access(x, op, Space::Shared, static_cast<uint32_t>(bytes), true, 1u << lane);
   }
   return Step::Continue;
 }
@@ -258,6 +298,7 @@ Handler store(Space space, uint32_t bytes, bool wide) {
   }
 }
 Handler cp_async() { return &copy_async; }
+Handler cp_async_order() { return &order_copies; }
 Handler async_store() { return &store_async; }
 Handler store_bulk() { return &store_zeroes; }
 

@@ -4,6 +4,7 @@
 #include "core/aligned.hpp"
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "engines/warp_mma.hpp"
 #include "engines/wgmma.hpp"
@@ -93,6 +94,10 @@ Step multiply_warpgroup(Exec& x, const MicroOp& op) {
 // Registers are handed over at the issue and given back by the wait, so the fence has nothing to order here.
 Step fence_warpgroup(Exec& x, const MicroOp&) {
   require_full_warp(x, "wgmma.fence");
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.fence(*x.warp, {FenceKind::Wgmma, {}, false, false}); });
+  }
   return Step::Continue;
 }
 

@@ -4,6 +4,7 @@
 #include "core/aligned.hpp"
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "core/sync.hpp"
 #include "memory/memory.hpp"
@@ -66,7 +67,15 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
     }
     return Step::Sync;
   };
-  if (f.wait.kind == Wait::Kind::NamedBarrier) return b.generation == f.generation ? Step::Blocked : done();
+  const auto passed = [&](uint64_t generation) {
+    if (x.observed) {
+      x.leave();
+      observe(*x.grid, [&](Observer& o) { o.barrier_passed(*x.warp, id, generation); });
+    }
+    return done();
+  };
+  if (f.wait.kind == Wait::Kind::NamedBarrier)
+    return b.generation == f.generation ? Step::Blocked : passed(f.generation);
 
   if (op.flags & kAligned) require_whole_warp(x);
   const uint32_t count = op.src[1] == kNoRow ? 0 : uniform(x, op.src[1], "the thread count of a barrier");
@@ -108,9 +117,13 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
   }
   ++x.progress;
   const uint64_t generation = b.generation;
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.barrier_arrive(*x.warp, id, generation); });
+  }
   if (barrier_complete(cta, b)) {
     finish_barrier(cta, b);
-    return done();
+    return kWaits ? passed(generation) : done();
   }
   if (!kWaits) return Step::Sync;
   f.generation = generation;
@@ -144,6 +157,10 @@ Step arrive_cluster(Exec& x, const MicroOp& op) {
   w.cluster_arrived |= x.mask;
   w.cluster_generation = x.cluster->cluster_barrier_generation;
   w.cluster_pending |= x.mask;
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.cluster_arrive(w, w.cluster_generation, op.aux == 0); });
+  }
   ++x.progress;
   if (cluster_complete(*x.cluster)) finish_cluster_barrier(*x.cluster);
   return Step::Sync;
@@ -160,6 +177,10 @@ Step wait_cluster(Exec& x, const MicroOp& op) {
   if (x.cluster->cluster_barrier_generation == w.cluster_generation)
     return x.block(Wait::Kind::ClusterBarrier);
   w.cluster_pending &= ~x.mask;
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.cluster_passed(w, w.cluster_generation); });
+  }
   f.wait.kind = Wait::Kind::None;
   return Step::Sync;
 }
@@ -186,15 +207,27 @@ Step max_registers(Exec& x, const MicroOp& op) {
     x.cta->register_pool += (have - wanted) * kLanes;
     ++x.cluster->epoch;
   }
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.registers_change(w, have, wanted); });
+  }
   w.registers_per_thread = wanted;
   f.wait.kind = Wait::Kind::None;
   ++x.progress;
   return Step::Sync;
 }
 
-// Memory is sequentially consistent here, so fences order nothing further; the hazard checks will give them
+// Memory is sequentially consistent here, so fences order nothing further; the hazard checks give them
 // meaning.
-Step fence_lanes(Exec&, const MicroOp&) { return Step::Continue; }
+Step fence_lanes(Exec& x, const MicroOp& op) {
+  if (x.observed) {
+    x.leave();
+    const Fence fence{static_cast<FenceKind>(op.aux), decode_order(op.flags), (op.mode & 1) != 0,
+                      (op.mode & 2) != 0};
+    observe(*x.grid, [&](Observer& o) { o.fence(*x.warp, fence); });
+  }
+  return Step::Continue;
+}
 
 template <class T>
 Step map_address(Exec& x, const MicroOp& op) {  // src0 address, src1 rank

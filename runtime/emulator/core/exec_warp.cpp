@@ -7,6 +7,7 @@
 #include "core/exec.hpp"
 #include "core/formats.hpp"
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "core/simt.hpp"
 
@@ -52,6 +53,10 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
       x.mask = same_members(members_of, rest);
       body();
     }
+    if (x.observed) {
+      x.leave();
+      observe(*x.grid, [&](Observer& o) { o.warp_sync(warp, executing_lanes); });
+    }
     return Step::Continue;
   }
   // Some group waits for lanes elsewhere: groups go on as fragments of their own.
@@ -76,6 +81,10 @@ Step collective(Exec& x, uint32_t members_register, bool same_pc, Body body) {
   if (needed & ~together) return x.block(Wait::Kind::WarpSync, members);
   x.mask = together;
   body();
+  if (x.observed) {
+    x.leave();
+    observe(*x.grid, [&](Observer& o) { o.warp_sync(warp, together); });
+  }
   for (const uint32_t k : others) {
     ++warp.fragments[k].pc;
     warp.fragments[k].wait.kind = Wait::Kind::None;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/kernel.hpp"
+#include "core/observer.hpp"
 #include "core/results.hpp"
 #include "core/scheduler.hpp"
 #include "memory/memory.hpp"
@@ -57,6 +58,7 @@ class GridRun {
     grid_.schedule = launch.schedule;
     grid_.random.seed(launch.schedule.seed);
     grid_.parameters = launch.parameters;
+    grid_.observers = launch.observers;
   }
 
   Counters run() {
@@ -140,6 +142,7 @@ class GridRun {
           cluster.ctas.push_back(std::move(cta));
         }
     r->scheduler = std::make_unique<Scheduler>(grid_, cluster);
+    observe(grid_, [&](Observer& o) { o.cluster_begins(cluster); });
     return r;
   }
 
@@ -155,6 +158,7 @@ class GridRun {
       throw Fault(f.code, fmt::format("{}\n  in asynchronous work of kernel {}, cluster ({}, {}, {})", text,
                                       kernel_.info.name, id.x, id.y, id.z));
     }
+    observe(grid_, [&](Observer& o) { o.cluster_ends(r.cluster); });
     for (auto& cta : r.cluster.ctas) spare_.push_back(std::move(cta));
     return true;
   }

@@ -13,6 +13,7 @@
 namespace mxfa::emulator {
 
 class Arena;
+class Observer;
 
 // A PTX error: syntax, an unknown instruction form, an unresolved name.  The text starts with "line L, column
 // C:" and quotes the line.
@@ -53,6 +54,7 @@ struct Launch {
   uint32_t dynamic_shared = 0;
   std::vector<uint8_t> parameters;  // parameter_bytes, laid out as the kernel's .param list
   Schedule schedule;
+  std::vector<Observer*> observers;  // told of everything that happens (core/observer.hpp)
 };
 
 // Runs the whole grid.  Throws Fault (with the full report as text).  A hang is a Fault with

@@ -88,6 +88,7 @@ Handler load(Space space, uint32_t bytes, bool sign_extend,
              bool wide_destination);  // aux: bits to keep of a 32-bit row
 Handler store(Space space, uint32_t bytes, bool wide_source);
 Handler cp_async();
+Handler cp_async_order();  // aux: 0 commit_group, 1 wait_group imm, 2 wait_all
 Handler async_store();
 Handler store_bulk();
 
@@ -115,7 +116,7 @@ enum class BarrierOp { Sync, Arrive, RedPopc, RedAnd, RedOr };
 Handler barrier(BarrierOp op);
 Handler cluster_arrive();
 Handler cluster_wait();
-Handler fence();
+Handler fence();  // aux: FenceKind, mode: spaces of a proxy fence (1 shared, 2 global)
 Handler set_max_registers(bool increase);
 Handler map_shared(bool wide);  // mapa
 Handler cta_rank(bool wide);    // getctarank

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/observer.hpp"
 #include "core/results.hpp"
 
 namespace mxfa::emulator {
@@ -94,7 +95,7 @@ void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write
     const uint32_t begin = x.shared_rank + x.shared_begin, limit = x.shared_size - x.shared_begin - bytes;
     uint8_t* base = x.shared_base;
     const uint32_t rank = x.shared_rank;
-    uint32_t bad = 0;
+    uint32_t bad = x.observed;  // sends observed accesses past the return
     for (int i = 0; i < kLanes; ++i) {
       const uint32_t address = a[i] + offset;
       const uint32_t wrong = static_cast<uint32_t>(address - begin > limit) | (address & (bytes - 1));
@@ -102,12 +103,14 @@ void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write
       out.lane[i] = base + (address - rank);
     }
     if (bad == 0 && x.shared_size >= x.shared_begin + bytes) return;
+    if (bad == kObserved && x.shared_size >= x.shared_begin + bytes)
+      return report_access(x, op, space, bytes, write, mask);
   } else if (space == Space::Global && (op.flags & kWideAddress)) {
     const auto* a = lanes<uint64_t>(x.src(op.src[0]));
     const uint64_t offset = static_cast<uint64_t>(op.imm);
     if (const Exec::Range* r = find_range(x, a[x.first_lane()] + offset, bytes)) {
       const uint64_t begin = r->begin, limit = r->end - r->begin - bytes;
-      uint64_t bad = 0;
+      uint64_t bad = x.observed;
       for (int i = 0; i < kLanes; ++i) {
         const uint64_t address = a[i] + offset;
         const uint64_t wrong = static_cast<uint64_t>(address - begin > limit) | (address & (bytes - 1));
@@ -115,6 +118,7 @@ void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write
         out.lane[i] = reinterpret_cast<uint8_t*>(address);
       }
       if (bad == 0) return;
+      if (bad == kObserved) return report_access(x, op, space, bytes, write, mask);
     }
   }
   for (uint32_t lane = 0; lane < kLanes; ++lane)
@@ -126,6 +130,37 @@ void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write
         throw Fault(f.code, fmt::format("lane {}: {}", lane, f.what()));
       }
     }
+  if (x.observed) report_access(x, op, space, bytes, write, mask);
+}
+
+void report_access(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write, uint32_t mask, int k,
+                   bool copy_async) {
+  if (space == Space::Local || space == Space::Param || space == Space::Const) return;
+  x.leave();
+  uint64_t address[kLanes];
+  uint32_t shared = 0, global = 0;
+  for (uint32_t m = mask; m; m &= m - 1) {
+    const int lane = std::countr_zero(m);
+    address[lane] = lane_address(x, op, lane, k);
+    const uint64_t window = address[lane] & ~uint64_t{0xffffffff};
+    if (space == Space::Shared || (space == Space::Generic && window == kSharedWindow)) {
+      shared |= 1u << lane;
+      address[lane] &= 0xffffffff;
+    } else if (space == Space::Global || (window != kLocalWindow && window != kParamWindow)) {
+      global |= 1u << lane;
+    }
+  }
+  LaneAccess access;
+  access.kind = op.flags & kAtomicAccess ? AccessKind::Atomic : write ? AccessKind::Write : AccessKind::Read;
+  access.order = decode_order(op.flags);
+  access.copy_async = copy_async;
+  access.bytes = bytes;
+  access.address = address;
+  for (const MemorySpace s : {MemorySpace::Shared, MemorySpace::Global}) {
+    access.space = s;
+    access.mask = s == MemorySpace::Shared ? shared : global;
+    if (access.mask) observe(*x.grid, [&](Observer& o) { o.access(*x.warp, access); });
+  }
 }
 
 uint32_t to_shared_address(const Exec&, uint64_t address, bool generic) {

@@ -25,6 +25,10 @@ uint8_t* pointer(Exec& x, Space space, uint32_t lane, uint64_t address, uint32_t
 // All active lanes.
 void resolve(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write, Pointers& out);
 
+// Tells the observers of an access by the lanes of `mask` at the addresses of src[k].  Only when x.observed.
+void report_access(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool write, uint32_t mask,
+                   int k = 0, bool copy_async = false);
+
 // A 32-bit shared::cluster address from an operand that may hold a generic address.  Throws Fault if it is
 // none.
 uint32_t to_shared_address(const Exec& x, uint64_t address, bool generic);

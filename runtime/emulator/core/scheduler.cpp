@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/aligned.hpp"
+#include "core/observer.hpp"
 #include "core/report.hpp"
 #include "core/results.hpp"
 #include "core/simt.hpp"
@@ -28,6 +29,7 @@ Scheduler::Scheduler(Grid& grid, Cluster& cluster) : grid_(grid), cluster_(clust
   x_.program = grid.kernel->program;
   x_.lists = x_.program->lists.data();
   x_.base[1] = x_.program->constants.data();
+  x_.observed = emulator::observed(grid) ? kObserved : 0;
   live_ctas_ = static_cast<uint32_t>(cluster.ctas.size());
 }
 
@@ -113,6 +115,11 @@ void Scheduler::run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_
   f.mask = step == Step::Gone ? 0 : x_.active;
   f.token = x_.token;
   if (step == Step::Blocked) {
+    if (x_.observed) {
+      warp.pc = x_.at;
+      warp.mask = x_.mask;
+      observe(grid_, [&](Observer& o) { o.blocked(warp, f.wait); });
+    }
     f.pc = x_.at;
     f.blocked_epoch = cluster_.epoch;
   } else {
@@ -136,6 +143,7 @@ void Scheduler::after_exit(Cta& cta, Warp& warp) {
 void Scheduler::finish_cta(Cta& cta) {
   cta.finished = true;
   --live_ctas_;
+  observe(grid_, [&](Observer& o) { o.cta_ends(cta); });
   const std::vector<std::string> findings = engines_at_exit(cta);
   if (findings.empty()) return;
   std::string text =

@@ -37,6 +37,7 @@ struct Wait {
 };
 
 struct WgmmaGroup;  // engines/wgmma.cpp: warpgroup MMAs in flight
+class Observer;     // core/observer.hpp
 
 // Lanes of a warp that share a pc.
 struct Fragment {
@@ -76,6 +77,8 @@ struct Grid {
   std::mt19937_64 random;
   Counters counters;
   std::vector<uint8_t> parameters;
+  std::vector<Observer*> observers;  // of the hazard checks; empty: none
+  uint64_t tickets = 0;              // of asynchronous operations, for observers
 };
 
 struct Warp {

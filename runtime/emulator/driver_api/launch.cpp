@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "checks/checks.hpp"
 #include "driver_api/function.hpp"
 
 using namespace mxfa::emulator;
@@ -38,6 +39,16 @@ Schedule schedule_from_environment() {
     }
   }
   return schedule;
+}
+
+CheckMode checks_from_environment() {
+  const char* value = std::getenv("MXFA_EMU_CHECK");
+  if (!value || !*value) return CheckMode::Off;
+  const std::optional<CheckMode> mode = check_mode(value);
+  if (!mode)
+    refuse(CUDA_ERROR_INVALID_VALUE,
+           "MXFA_EMU_CHECK={} is not a mode of the hazard checks; there are off, on, strict", value);
+  return *mode;
 }
 
 // ---- launch attributes -----------------------------------------------------------------------------------
@@ -249,16 +260,28 @@ bool launch_blocking() {
   return value && std::string_view(value) == "1";
 }
 
-void run(Context& context, const Launch& launch) {
+// An error of the hazard checks fails the launch once it has run; advice is printed.
+void run(Context& context, Launch& launch, CheckMode mode) {
   Driver& state = driver();
   ++state.launches;
+  std::optional<Checks> checks;
+  if (mode != CheckMode::Off) launch.observers = checks.emplace(mode, *launch.kernel).observers();
+  std::string text;
   try {
     add(state.totals, run_grid(launch, state.device.model, *state.arena));
   } catch (const Fault& fault) {
     context.sticky = static_cast<CUresult>(fault.code);
-    report(fmt::format("{}: {}", error_name(context.sticky), fault.what()));
-    if (launch_blocking()) refuse(context.sticky);
+    text = fmt::format("{}: {}", error_name(context.sticky), fault.what());
   }
+  if (checks && !checks->findings().list().empty()) {
+    if (context.sticky == CUDA_SUCCESS && checks->findings().count(Severity::Error)) {
+      context.sticky = CUDA_ERROR_LAUNCH_FAILED;
+      text = error_name(context.sticky);
+    }
+    text += (text.empty() ? "" : "\n") + checks->report();
+  }
+  if (!text.empty()) report(text);
+  if (context.sticky != CUDA_SUCCESS && launch_blocking()) refuse(context.sticky);
 }
 
 void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, void** extra) {
@@ -278,7 +301,7 @@ void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, 
     check_cooperative(function, launch.grid, launch.block, launch.cluster, launch.dynamic_shared);
   launch.parameters = pack_parameters(*function.kernel, parameters, extra);
   launch.schedule = schedule_from_environment();
-  run(context, launch);
+  run(context, launch, checks_from_environment());
 }
 
 CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

@@ -60,35 +60,38 @@ std::vector<uint32_t> destinations(Warp& warp, uint32_t shared, const std::optio
 }
 
 void submit_load(Warp& warp, const std::string& what, uint32_t destination, uint32_t bytes, uint32_t mbarrier,
-                 std::function<void()> data) {
+                 std::function<void()> data, uint64_t ticket) {
   Cluster& cluster = *warp.cta->cluster;
   uint8_t* target = shared_range(cluster, destination, bytes, true);
   if (!cluster.events.immediate()) std::memset(target, 0xff, bytes);
-  cluster.events.submit(0, what, [&cluster, what, bytes, mbarrier, data = std::move(data)] {
+  cluster.events.submit(0, what, [&cluster, what, bytes, mbarrier, data = std::move(data), ticket] {
     data();
-    mbarrier_complete_tx(cluster, mbarrier, bytes, what);
+    report_performed(cluster, ticket);
+    mbarrier_complete_tx(cluster, mbarrier, bytes, what, ticket);
   });
 }
 
 void submit_store(Warp& warp, int lane, const std::string& what, std::function<void(Buffer&)> read,
-                  std::function<void(const Buffer&)> write) {
+                  std::function<void(const Buffer&)> write, uint64_t ticket) {
   Cluster& cluster = *warp.cta->cluster;
   auto& current = warp.bulk[lane].current;
   if (!current) current = std::make_shared<Warp::BulkGroup>();
   ++current->pending_reads;
   ++current->pending_writes;
-  cluster.events.submit(0, what + ", reading its source",
-                        [&cluster, what, group = current, read = std::move(read), write = std::move(write)] {
-                          auto buffer = std::make_shared<Buffer>();
-                          read(*buffer);
-                          --group->pending_reads;
-                          ++cluster.epoch;
-                          cluster.events.submit(0, what + ", writing", [&cluster, group, buffer, write] {
-                            write(*buffer);
-                            --group->pending_writes;
-                            ++cluster.epoch;
-                          });
-                        });
+  cluster.events.submit(
+      0, what + ", reading its source",
+      [&cluster, what, group = current, read = std::move(read), write = std::move(write), ticket] {
+        auto buffer = std::make_shared<Buffer>();
+        read(*buffer);
+        --group->pending_reads;
+        ++cluster.epoch;
+        cluster.events.submit(0, what + ", writing", [&cluster, group, buffer, write, ticket] {
+          write(*buffer);
+          report_performed(cluster, ticket);
+          --group->pending_writes;
+          ++cluster.epoch;
+        });
+      });
 }
 
 void bulk_load(Warp& warp, int lane, const BulkCopy& copy) {
@@ -107,12 +110,18 @@ void bulk_load(Warp& warp, int lane, const BulkCopy& copy) {
     const std::string what = fmt::format("bulk load of {} bytes from {:#x} to shared {:#x} by {}", copy.bytes,
                                          copy.global, destination, issuer(warp, lane));
     grid.counters.bulk_bytes += copy.bytes;
-    submit_load(warp, what, destination, copy.bytes, barrier,
-                [&cluster, &grid, destination, global = copy.global, bytes = copy.bytes] {
-                  if (bytes == 0) return;
-                  std::memcpy(shared_range(cluster, destination, bytes, true),
-                              global_range(grid, global, bytes, false), bytes);
-                });
+    const uint64_t ticket = announce(warp, {0, AsyncKind::BulkLoad, lane, barrier}, [&] {
+      return Touches{shared_bytes(destination, copy.bytes, AccessKind::Write),
+                     global_bytes(copy.global, copy.bytes, AccessKind::Read)};
+    });
+    submit_load(
+        warp, what, destination, copy.bytes, barrier,
+        [&cluster, &grid, destination, global = copy.global, bytes = copy.bytes] {
+          if (bytes == 0) return;
+          std::memcpy(shared_range(cluster, destination, bytes, true),
+                      global_range(grid, global, bytes, false), bytes);
+        },
+        ticket);
   }
 }
 
@@ -129,6 +138,14 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy) {
   const std::string what = fmt::format("bulk {} of {} bytes from shared {:#x} to {:#x} by {}",
                                        copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
                                        copy.bytes, copy.shared, copy.global, issuer(warp, lane));
+  const uint64_t ticket = announce(warp, {0, AsyncKind::BulkStore, lane}, [&] {
+    const AccessKind kind = copy.reduce == ReduceOp::None ? AccessKind::Write : AccessKind::Atomic;
+    Touches list{shared_bytes(copy.shared, copy.bytes, AccessKind::Read)};
+    if (!copy.byte_mask) list.push_back(global_bytes(copy.global, copy.bytes, kind));
+    for (uint32_t i = 0; copy.byte_mask && i < copy.bytes; ++i)
+      if (*copy.byte_mask >> (i % 16) & 1) list.push_back(global_bytes(copy.global + i, 1, kind));
+    return list;
+  });
   submit_store(
       warp, lane, what,
       [&cluster, copy](Buffer& buffer) {
@@ -146,7 +163,8 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy) {
         } else {
           std::memcpy(target, buffer.data(), copy.bytes);
         }
-      });
+      },
+      ticket);
 }
 
 void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy) {
@@ -163,6 +181,11 @@ void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy) {
   cluster.grid->counters.bulk_bytes += copy.bytes;
   const std::string what = fmt::format("bulk copy of {} bytes from shared {:#x} to shared {:#x} by {}",
                                        copy.bytes, copy.shared_source, copy.shared, issuer(warp, lane));
+  const AccessKind kind = copy.reduce == ReduceOp::None ? AccessKind::Write : AccessKind::Atomic;
+  const uint64_t ticket = announce(warp, {0, AsyncKind::SharedCopy, lane, copy.mbarrier}, [&] {
+    return Touches{shared_bytes(copy.shared_source, copy.bytes, AccessKind::Read),
+                   shared_bytes(copy.shared, copy.bytes, kind)};
+  });
   const auto data = [&cluster, copy] {
     uint8_t* target = shared_range(cluster, copy.shared, copy.bytes, true);
     const uint8_t* source = shared_range(cluster, copy.shared_source, copy.bytes, false);
@@ -172,16 +195,18 @@ void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy) {
       reduce_elements(copy.reduce, copy.type, target, source, copy.bytes);
   };
   if (copy.reduce == ReduceOp::None) {
-    submit_load(warp, what, copy.shared, copy.bytes, copy.mbarrier, data);
+    submit_load(warp, what, copy.shared, copy.bytes, copy.mbarrier, data, ticket);
   } else {  // a reduction's destination holds live data: nothing to poison
-    cluster.events.submit(0, what, [&cluster, what, data, copy] {
+    cluster.events.submit(0, what, [&cluster, what, data, copy, ticket] {
       data();
-      mbarrier_complete_tx(cluster, copy.mbarrier, copy.bytes, what);
+      report_performed(cluster, ticket);
+      mbarrier_complete_tx(cluster, copy.mbarrier, copy.bytes, what, ticket);
     });
   }
 }
 
 void bulk_commit(Warp& warp, int lane) {
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.bulk_commit(warp, lane); });
   Warp::BulkState& state = warp.bulk[lane];
   state.committed.push_back(state.current ? state.current : std::make_shared<Warp::BulkGroup>());
   state.current.reset();

@@ -59,9 +59,13 @@ void shared_async(Warp& warp, int lane, const char* name, uint32_t address, uint
   if (poison && !cluster.events.immediate()) std::memset(target, 0xff, bytes);
   const std::string what =
       fmt::format("{} of {} bytes to shared {:#x} by {}", name, bytes, address, issuer(warp, lane));
-  cluster.events.submit(0, what, [&cluster, what, target, bytes, mbarrier, apply = std::move(apply)] {
+  const uint64_t ticket = announce(warp, {0, AsyncKind::StoreAsync, lane, mbarrier}, [&] {
+    return Touches{shared_bytes(address, bytes, poison ? AccessKind::Write : AccessKind::Atomic)};
+  });
+  cluster.events.submit(0, what, [&cluster, what, target, bytes, mbarrier, apply = std::move(apply), ticket] {
     apply(target);
-    mbarrier_complete_tx(cluster, mbarrier, bytes, what);
+    report_performed(cluster, ticket);
+    mbarrier_complete_tx(cluster, mbarrier, bytes, what, ticket);
   });
 }
 
@@ -92,13 +96,24 @@ void launch_try_cancel(Warp& warp, int lane, uint32_t response, uint32_t mbarrie
     if (!cluster.events.immediate()) std::memset(target, 0xff, kResponseBytes);
   }
   const std::string what = fmt::format("clusterlaunchcontrol.try_cancel by {}", issuer(warp, lane));
-  cluster.events.submit(0, what, [&cluster, targets, response, mbarrier, what] {
+  // One operation for each CTA: every response counts on the mbarrier beside it.
+  std::vector<uint64_t> tickets;
+  for (const Cta* cta : targets)
+    tickets.push_back(announce(
+        warp, {0, AsyncKind::LaunchResponse, lane, shared_address(*cta, shared_offset(mbarrier))}, [&] {
+          return Touches{
+              shared_bytes(shared_address(*cta, shared_offset(response)), kResponseBytes, AccessKind::Write)};
+        }));
+  cluster.events.submit(0, what, [&cluster, targets, tickets, response, mbarrier, what] {
     const LaunchResponse r = next_response(*cluster.grid);
-    for (const Cta* cta : targets) {
+    for (size_t k = 0; k < targets.size(); ++k) {
+      const Cta* cta = targets[k];
       std::memcpy(
           shared_pointer(cluster, shared_address(*cta, shared_offset(response)), kResponseBytes, true),
           r.data(), kResponseBytes);
-      mbarrier_complete_tx(cluster, shared_address(*cta, shared_offset(mbarrier)), kResponseBytes, what);
+      report_performed(cluster, tickets[k]);
+      mbarrier_complete_tx(cluster, shared_address(*cta, shared_offset(mbarrier)), kResponseBytes, what,
+                           tickets[k]);
     }
   });
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "core/observer.hpp"
 #include "core/warp.hpp"
 
 namespace mxfa::emulator {
@@ -21,14 +22,18 @@ void mbarrier_inval(Warp& warp, uint32_t address);
 // Expect-tx first, then `count` arrivals.  Returns the state token of the phase before (opaque).  drop: also
 // lowers the count of later phases.
 uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop,
-                         bool no_complete);
+                         bool no_complete, Order order = kReleaseCta);
 void mbarrier_expect_tx(Warp& warp, uint32_t address, uint32_t bytes);
-// From an engine or st.async: no warp executes it.  `who` is for reports.
-void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, const std::string& who);
-void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who);
+// From an engine or st.async: no warp executes it.  `who` is for reports, `ticket` for observers.
+void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, const std::string& who,
+                          uint64_t ticket = 0);
+void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who,
+                           uint64_t ticket = 0);
+// cp.async.mbarrier.arrive.noinc, or with a count of 0 the form that changes no count.
+void mbarrier_arrive_copies(Warp& warp, uint32_t address, uint32_t count);
 // True when the phase with this parity has completed / the phase of this token has completed.
-bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity);
-bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token);
+bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity, Order order = kAcquireCta);
+bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token, Order order = kAcquireCta);
 uint32_t mbarrier_pending_count(uint64_t token);
 // "arrivals 3/4, tx -16384, phase 5" for reports.
 std::string mbarrier_describe(Cluster& cluster, uint32_t address);

@@ -139,6 +139,7 @@ void mbarrier_init(Warp& warp, uint32_t address, uint32_t count) {
     fault(address, fmt::format("mbarrier.init with count {}: 1 to {} are allowed", count, kMaxCount));
   store(cluster, address, {0, count, count, 0});
   facts(cluster, address) = {count, warp.pc, 0, {}};
+  observe(*cluster.grid, [&](Observer& o) { o.mbarrier_init(warp, address, count); });
   ++cluster.epoch;
 }
 
@@ -146,12 +147,13 @@ void mbarrier_inval(Warp& warp, uint32_t address) {
   Cluster& cluster = *warp.cta->cluster;
   require_own(warp, address, "mbarrier.inval");
   load(cluster, address, "mbarrier.inval");
+  observe(*cluster.grid, [&](Observer& o) { o.mbarrier_inval(warp, address); });
   std::memset(object(cluster, address, true), 0xff, 8);
   warp.cta->mbarriers.erase(shared_offset(address));
 }
 
 uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t expect_tx, bool drop,
-                         bool no_complete) {
+                         bool no_complete, Order order) {
   Cluster& cluster = *warp.cta->cluster;
   const bool remote = shared_rank(address) != warp.cta->rank;
   if (remote) require_alive(cluster, address, "mbarrier.arrive");
@@ -160,6 +162,11 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
   const uint64_t token = encode(s);
   const std::string who = name(warp);
   add_tx(address, s, expect_tx);
+  observe(*cluster.grid, [&](Observer& o) {
+    const uint64_t phase = facts(cluster, address).phases;
+    if (expect_tx) o.mbarrier_expect(warp, address, expect_tx, phase);
+    o.mbarrier_arrive(warp, address, count, phase, order);
+  });
   if (drop) {
     if (count > s.expected)
       fault(address, fmt::format("arrive_drop of {} with an expected count of {}", count, s.expected));
@@ -179,37 +186,58 @@ void mbarrier_expect_tx(Warp& warp, uint32_t address, uint32_t bytes) {
   if (shared_rank(address) != warp.cta->rank) require_alive(cluster, address, "mbarrier.expect_tx");
   State s = load(cluster, address, "mbarrier.expect_tx");
   add_tx(address, s, bytes);
+  observe(*cluster.grid,
+          [&](Observer& o) { o.mbarrier_expect(warp, address, bytes, facts(cluster, address).phases); });
   store(cluster, address, s);
 }
 
-void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, const std::string& who) {
+void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, const std::string& who,
+                          uint64_t ticket) {
   require_alive(cluster, address, who);
   State s = load(cluster, address, "complete_tx");
+  observe(*cluster.grid,
+          [&](Observer& o) { o.landed(cluster, ticket, address, bytes, facts(cluster, address).phases); });
   add_tx(address, s, -int64_t{bytes});
   remember(facts(cluster, address), who);
   complete_if_done(cluster, address, s);
   store(cluster, address, s);
 }
 
-void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who) {
+void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who,
+                           uint64_t ticket) {
   require_alive(cluster, address, who);
   State s = load(cluster, address, "an asynchronous arrive");
+  observe(*cluster.grid, [&](Observer& o) {
+    o.mbarrier_arrive_async(cluster, ticket, address, facts(cluster, address).phases);
+  });
   take_arrivals(cluster, address, s, count, who);
   remember(facts(cluster, address), who);
   complete_if_done(cluster, address, s);
   store(cluster, address, s);
 }
 
-bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity) {
-  require_own(warp, address, "mbarrier.test_wait/try_wait");
-  // Hardware sees bit 0 of the operand only.
-  return load(*warp.cta->cluster, address, "mbarrier.test_wait/try_wait").phase != (parity & 1);
+void mbarrier_arrive_copies(Warp& warp, uint32_t address, uint32_t count) {
+  Cluster& cluster = *warp.cta->cluster;
+  observe(*cluster.grid,
+          [&](Observer& o) { o.mbarrier_arrive_copies(warp, address, facts(cluster, address).phases); });
+  if (count) mbarrier_arrive(warp, address, count, 0, false, false, {Semantics::Relaxed, Scope::Cta});
 }
 
-bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token) {
+bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity, Order order) {
+  Cluster& cluster = *warp.cta->cluster;
+  require_own(warp, address, "mbarrier.test_wait/try_wait");
+  // Hardware sees bit 0 of the operand only.
+  const bool done = load(cluster, address, "mbarrier.test_wait/try_wait").phase != (parity & 1);
+  observe(*cluster.grid, [&](Observer& o) {
+    o.mbarrier_test(warp, address, parity & 1, facts(cluster, address).phases, done, order);
+  });
+  return done;
+}
+
+bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token, Order order) {
   if (token >> 62 != kTag)
     fault(address, fmt::format("{:#018x} is not a state that mbarrier.arrive returned", token));
-  return mbarrier_test_parity(warp, address, decode(token).phase);
+  return mbarrier_test_parity(warp, address, decode(token).phase, order);
 }
 
 uint32_t mbarrier_pending_count(uint64_t token) { return decode(token).pending; }

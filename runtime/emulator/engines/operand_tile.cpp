@@ -81,6 +81,34 @@ void fetch_rows(Cluster& cluster, uint32_t rank, const MatrixDescriptor& d, int 
     fetch_mn_major<uint32_t>(reader, d, first, rows, raw);
 }
 
+void add_rows(Touches& list, uint32_t rank, const MatrixDescriptor& d, int bits, bool mn_major,
+              uint32_t first, uint32_t rows) {
+  const auto add = [&](uint32_t offset, uint32_t bytes) {
+    if (!list.empty() && list.back().space == MemorySpace::Shared && list.back().rank == rank) {
+      Touch& back = list.back();
+      if (back.begin + back.count == offset) {
+        back.count += bytes;
+        return;
+      }
+      if (offset + bytes == back.begin) {
+        back.begin = offset;
+        back.count += bytes;
+        return;
+      }
+    }
+    list.push_back({MemorySpace::Shared, AccessKind::Read, rank, offset, bytes});
+  };
+  if (!mn_major) {
+    for (uint32_t row = 0; row < rows; ++row)
+      for (uint32_t half = 0; half < 2; ++half) add(element_offset(d, 8, false, first + row, half * 16), 16);
+    return;
+  }
+  const uint32_t size = static_cast<uint32_t>(bits) / 8, chunk = 16 / size;
+  for (uint32_t k = 0; k < 32 / size; ++k)
+    for (uint32_t row = 0; row < rows; row += chunk)
+      add(element_offset(d, bits, true, first + row, k), std::min(chunk, rows - row) * size);
+}
+
 void turn_a(int bits, const uint8_t* raw, uint32_t rows, uint32_t row0, uint8_t* turned) {
   turned += row0 * static_cast<uint32_t>(bits) / 8;
   if (bits == 8)

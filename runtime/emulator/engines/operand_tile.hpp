@@ -2,6 +2,7 @@
 // that tensor_numeric.hpp decodes.  K is always 32 bytes.
 #pragma once
 
+#include "engines/bulk.hpp"
 #include "engines/matrix_descriptor.hpp"
 #include "engines/tensor_numeric.hpp"
 
@@ -18,6 +19,10 @@ TileWorkspace& tile_workspace();  // of this thread
 // of K].
 void fetch_rows(Cluster& cluster, uint32_t rank, const MatrixDescriptor& d, int bits, bool mn_major,
                 uint32_t first, uint32_t rows, uint8_t* raw);
+
+// The bytes that rows [first, first + rows) of an operand occupy, for observers.
+void add_rows(Touches& list, uint32_t rank, const MatrixDescriptor& d, int bits, bool mn_major,
+              uint32_t first, uint32_t rows);
 
 // A has its rows along the fast axis: turned[k * kM + row] from raw[row * 32 + k].  `row0`: where the rows
 // go.

@@ -77,6 +77,25 @@ void copy_rows(Cta& cta, TmemCopyShape shape, uint32_t address, const MatrixDesc
   }
 }
 
+Touches touches_of(const CtaGroup& group, TmemCopyShape shape, uint32_t address,
+                   const MatrixDescriptor& source) {
+  const CopyShape s = copy_shape(shape);
+  const uint32_t column = tmem_column(address);
+  Touches list;
+  for (const Cta* cta : group.ctas()) {
+    for (uint32_t row = 0; row < s.rows; ++row)
+      for (uint32_t half = 0; half < s.columns / 4; ++half)
+        list.push_back({MemorySpace::Shared, AccessKind::Read, cta->rank,
+                        element_offset(source, 8, false, row, half * 16), 16});
+    const bool four_rows = shape == TmemCopyShape::S4x256b;
+    for (uint32_t part = 0; part < (four_rows ? 4 : 1); ++part)
+      list.push_back({MemorySpace::Tensor, AccessKind::Write, cta->rank, column, s.columns,
+                      static_cast<uint8_t>(four_rows ? 32 * part + tmem_lane(address) : 0),
+                      static_cast<uint8_t>(four_rows ? 1 : 128)});
+  }
+  return list;
+}
+
 }  // namespace
 
 void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor,
@@ -88,15 +107,18 @@ void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uin
   if (tmem_lane(address) >= lane_limit)
     refuse(fmt::format("cp.{}: lane {} of address {:#010x} must be {}", s.name, tmem_lane(address), address,
                        lane_limit == 1 ? "0" : "below 32"));
+  for (Cta* cta : group.ctas())
+    require_columns(*cta, tmem_column(address), s.columns, fmt::format("tcgen05.cp.{}", s.name));
   // Both CTAs of a pair copy, each from its own shared memory to its own tensor memory.
-  const auto copy = [group, shape, address, source, name = s.name, columns = s.columns] {
+  const uint64_t ticket = announce(warp, {0, AsyncKind::TmemCopy, lane, kNoBarrier, cta_group},
+                                   [&] { return touches_of(group, shape, address, source); });
+  const auto copy = [group, shape, address, source, name = s.name, columns = s.columns, ticket] {
     for (Cta* cta : group.ctas()) {
       require_columns(*cta, tmem_column(address), columns, fmt::format("tcgen05.cp.{}", name));
       copy_rows(*cta, shape, address, source);
     }
+    report_performed(*group.cta[0]->cluster, ticket);
   };
-  for (Cta* cta : group.ctas())
-    require_columns(*cta, tmem_column(address), s.columns, fmt::format("tcgen05.cp.{}", s.name));
   EventQueue& events = warp.cta->cluster->events;
   if (events.immediate() && events.size(group.queue) == 0) return copy();
   events.submit(group.queue,
@@ -111,8 +133,10 @@ void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint1
   for (const uint32_t barrier : barriers)
     if (barrier % 8 != 0) throw_shared_fault(cluster, barrier, 8, true, false);
   const std::string what = fmt::format("tcgen05.commit by {}", issuer(warp, lane));
-  cluster.events.submit(group.queue, what, [&cluster, barriers, what] {
-    for (const uint32_t barrier : barriers) mbarrier_arrive_async(cluster, barrier, 1, what);
+  const uint64_t ticket = new_ticket(*cluster.grid);
+  observe(*cluster.grid, [&](Observer& o) { o.tensor_commit(warp, ticket, lane, cta_group, barriers); });
+  cluster.events.submit(group.queue, what, [&cluster, barriers, what, ticket] {
+    for (const uint32_t barrier : barriers) mbarrier_arrive_async(cluster, barrier, 1, what, ticket);
   });
 }
 

@@ -172,6 +172,43 @@ void check_tmem(const Cta& cta, const Issued& op) {
   }
 }
 
+// What the instruction reads and writes in every CTA of its group.
+Touches touches_of(const CtaGroup& group, const Issued& op) {
+  const Instruction& i = op.instruction;
+  const uint32_t columns = static_cast<uint32_t>(i.n) / (two_halves(i) ? 2 : 1);
+  Touches list;
+  const auto cells = [&](const Cta& cta, AccessKind kind, uint32_t column, uint32_t count, uint32_t lane,
+                         uint32_t lanes) {
+    list.push_back({MemorySpace::Tensor, kind, cta.rank, column, count, static_cast<uint8_t>(lane),
+                    static_cast<uint8_t>(lanes)});
+  };
+  const auto tile = [&](const Cta& cta, AccessKind kind, uint32_t address, uint32_t count) {
+    const bool all = i.m != 64 && (kind == AccessKind::Read || !op.mma.disable_lanes);
+    if (all) return cells(cta, kind, tmem_column(address), count, 0, kLaneCount);
+    const uint32_t odd = cta.rank & static_cast<uint32_t>(i.cta_group - 1);
+    for (uint32_t lane = i.m == 64 ? tmem_lane(address) : 0; lane < kLaneCount; lane += i.m == 64 ? 32 : 16) {
+      const bool disabled = kind == AccessKind::Write && op.mma.disable_lanes &&
+                            ((*op.mma.disable_lanes)[4 * odd + lane / 32] >> (lane % 32) & 0xffff) == 0xffff;
+      if (!disabled) cells(cta, kind, tmem_column(address), count, lane, 16);
+    }
+  };
+  for (const Cta* cta : group.ctas()) {
+    if (op.mma.a_in_tmem)
+      tile(*cta, AccessKind::Read, op.mma.a_tmem, 8);
+    else
+      add_rows(list, cta->rank, op.a, format_bits(i.a), i.a_mn_major, 0, rows_of(i));
+    add_rows(list, cta->rank, op.b, format_bits(i.b), i.b_mn_major, 0,
+             static_cast<uint32_t>(i.n / i.cta_group));
+    if (i.block_scaled) {
+      const uint32_t a = op.mma.scale_a & kScaleAddressMask, b = op.mma.scale_b & kScaleAddressMask;
+      cells(*cta, AccessKind::Read, tmem_column(a), (rows_of(i) + 31) / 32, 0, kLaneCount);
+      cells(*cta, AccessKind::Read, tmem_column(b), (columns + 31) / 32, 0, kLaneCount);
+    }
+    tile(*cta, AccessKind::Write, op.mma.d, columns);
+  }
+  return list;
+}
+
 }  // namespace
 
 void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
@@ -191,9 +228,12 @@ void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
   ++counters.mma_instructions;
   counters.mma_macs += static_cast<uint64_t>(i.m) * static_cast<uint64_t>(i.n) * static_cast<uint64_t>(i.k);
   // The columns may have been given back between issue and execution.
-  const auto run = [group, op] {
+  const uint64_t ticket = announce(warp, {0, AsyncKind::Mma, lane, kNoBarrier, mma.cta_group},
+                                   [&] { return touches_of(group, op); });
+  const auto run = [group, op, ticket] {
     for (const Cta* cta : group.ctas()) check_tmem(*cta, op);
     for (Cta* cta : group.ctas()) perform(*cta, group, op);
+    report_performed(*group.cta[0]->cluster, ticket);
   };
   if (cluster.events.immediate() && cluster.events.size(group.queue) == 0) return run();
   cluster.events.submit(

@@ -110,6 +110,18 @@ void fill_row(const TensorMap& map, uint32_t element, uint8_t* row, uint32_t byt
   for (uint32_t at = 0; at < bytes; at += element) std::memcpy(row + at, &nan, element);
 }
 
+// The bytes of global memory that a box covers; rows that follow each other become one.
+void add_global(Touches& list, const Box& box, AccessKind kind) {
+  for_each_row(box, [&](uint32_t, uint64_t address, uint32_t first, uint32_t last) {
+    if (last == first) return;
+    const uint32_t bytes = (last - first) * box.element;
+    if (Touch& back = list.back(); back.space == MemorySpace::Global && back.begin + back.count == address)
+      back.count += bytes;
+    else
+      list.push_back(global_bytes(address, bytes, kind));
+  });
+}
+
 void load_box(Cluster& cluster, const Box& box, uint32_t destination) {
   Grid& grid = *cluster.grid;
   shared_range(cluster, destination, box.bytes, true);
@@ -177,8 +189,15 @@ void tma_load(Warp& warp, int lane, const TensorCopy& copy) {
     cluster.grid->counters.tma_bytes += box.bytes;
     const std::string what = fmt::format("TMA load of {} to shared {:#x} by {}", describe(box, copy),
                                          destination, issuer(warp, lane));
-    submit_load(warp, what, destination, box.bytes, barrier,
-                [&cluster, box, destination] { load_box(cluster, box, destination); });
+    const uint64_t ticket =
+        announce(warp, {0, AsyncKind::TensorLoad, lane, barrier, copy.cta_group == 2 ? 2 : 1}, [&] {
+          Touches list{shared_bytes(destination, box.bytes, AccessKind::Write)};
+          add_global(list, box, AccessKind::Read);
+          return list;
+        });
+    submit_load(
+        warp, what, destination, box.bytes, barrier,
+        [&cluster, box, destination] { load_box(cluster, box, destination); }, ticket);
   }
 }
 
@@ -205,12 +224,18 @@ void tma_store(Warp& warp, int lane, const TensorCopy& copy) {
   const std::string what = fmt::format("TMA {} of {} from shared {:#x} by {}",
                                        copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
                                        describe(box, copy), copy.shared, issuer(warp, lane));
+  const uint64_t ticket = announce(warp, {0, AsyncKind::TensorStore, lane}, [&] {
+    Touches list{shared_bytes(copy.shared, box.bytes, AccessKind::Read)};
+    add_global(list, box, copy.reduce == ReduceOp::None ? AccessKind::Write : AccessKind::Atomic);
+    return list;
+  });
   submit_store(
       warp, lane, what,
       [&cluster, box, source = copy.shared](Buffer& buffer) { read_box(cluster, box, source, buffer); },
       [&grid = *cluster.grid, box, reduce = copy.reduce](const Buffer& buffer) {
         write_box(grid, box, reduce, buffer);
-      });
+      },
+      ticket);
 }
 
 void tma_prefetch(Warp& warp, int, const TensorCopy& copy) {

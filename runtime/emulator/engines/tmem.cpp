@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engines/bulk.hpp"
 #include "memory/memory.hpp"
 
 namespace mxfa::emulator {
@@ -37,6 +38,7 @@ struct Access {
   uint32_t lane, column;
   int32_t half_offset;
   bool pack;
+  uint32_t width;  // columns
 
   // Lane and first column of register r of thread t (the table of PTX ISA 9.7.16.2.3).  Packing uses two
   // columns a register, so it doubles the distance from the start; the immediate of .16x32bx2 is an address
@@ -100,7 +102,19 @@ Access check(const Warp& warp, const char* what, TmemShape shape, int repeat, bo
   require_columns(*warp.cta, tmem_column(address), width, sentence);
   if (shape == TmemShape::S16x32bx2)
     require_columns(*warp.cta, int64_t{tmem_column(address)} + half_offset, width, sentence);
-  return {shape, 32 * quarter + within, tmem_column(address), half_offset, pack};
+  return {shape, 32 * quarter + within,       tmem_column(address), half_offset,
+          pack,  static_cast<uint32_t>(width)};
+}
+
+Touches touches_of(const Warp& warp, const Access& access, AccessKind kind) {
+  const uint8_t lanes = access.shape == TmemShape::S32x32b ? 32 : 16;
+  Touches list{{MemorySpace::Tensor, kind, warp.cta->rank, access.column, access.width,
+                static_cast<uint8_t>(access.lane), lanes}};
+  if (access.shape == TmemShape::S16x32bx2) {
+    list.push_back(list.front());
+    list.back().begin += static_cast<uint64_t>(static_cast<int64_t>(access.half_offset));
+  }
+  return list;
 }
 
 void load(const TensorMemory& tmem, const Access& access, uint32_t mask, std::span<Row* const> registers) {
@@ -189,17 +203,22 @@ bool find_free(const CtaGroup& group, uint32_t groups, uint32_t* first) {
   return false;
 }
 
-void take(Cta& cta, uint32_t first, uint32_t groups, uint32_t shared_destination) {
+void take(Warp& warp, Cta& cta, uint32_t first, uint32_t groups, int cta_group, uint32_t shared_destination) {
   TensorMemory& tmem = *cta.tensor_memory;
   for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = tmem.next_id;
   ++tmem.next_id;
   tmem.last_size = groups * kGroup;
   const uint32_t base = first * kGroup;
   std::memcpy(shared_pointer(*cta.cluster, shared_destination, 4u, true), &base, 4);
+  observe(*cta.cluster->grid, [&](Observer& o) {
+    o.tmem_alloc(warp, cta.rank, base, groups * kGroup, cta_group, shared_destination);
+  });
 }
 
-void give(Cta& cta, uint32_t first, uint32_t groups) {
+void give(Warp& warp, Cta& cta, uint32_t first, uint32_t groups) {
   TensorMemory& tmem = *cta.tensor_memory;
+  observe(*cta.cluster->grid,
+          [&](Observer& o) { o.tmem_dealloc(warp, cta.rank, first * kGroup, groups * kGroup); });
   for (uint32_t g = 0; g < groups; ++g) tmem.owner[first + g] = 0;
   std::memset(&tmem.words[size_t{first} * kGroup * TensorMemory::kLanes], 0xff,
               size_t{groups} * kGroup * TensorMemory::kLanes * 4);
@@ -272,7 +291,7 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
   uint32_t first = 0;
   if (cta_group == 1) {
     if (!find_free(group, groups, &first)) return false;
-    take(*warp.cta, first, groups, shared_destination);
+    take(warp, *warp.cta, first, groups, 1, shared_destination);
     return true;
   }
   const TensorMemory::PairStep step{TensorMemory::PairStep::Kind::Alloc, warp.index, columns, 0,
@@ -280,7 +299,7 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
   return rendezvous(warp, group, step, [&](const TensorMemory::PairStep& other) {
     if (!find_free(group, groups, &first)) return false;
     for (Cta* cta : group.ctas())  // both get the same columns
-      take(*cta, first, groups, cta == warp.cta ? shared_destination : other.destination);
+      take(warp, *cta, first, groups, 2, cta == warp.cta ? shared_destination : other.destination);
     return true;
   });
 }
@@ -293,12 +312,12 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
   require_allocation(*warp.cta, address, columns);
   const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
   if (cta_group == 1) {
-    give(*warp.cta, first, groups);
+    give(warp, *warp.cta, first, groups);
     return true;
   }
   const TensorMemory::PairStep step{TensorMemory::PairStep::Kind::Dealloc, warp.index, columns, address, 0};
   return rendezvous(warp, group, step, [&](const TensorMemory::PairStep&) {
-    for (Cta* cta : group.ctas()) give(*cta, first, groups);
+    for (Cta* cta : group.ctas()) give(warp, *cta, first, groups);
     return true;
   });
 }
@@ -306,6 +325,7 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
 void tcgen05_relinquish(Warp& warp, int cta_group) {
   cta_group_of(*warp.cta, cta_group, "relinquish_alloc_permit");
   memory(warp, "relinquish_alloc_permit").relinquished = true;
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_relinquish(warp); });
 }
 
 namespace {
@@ -346,7 +366,12 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
                               registers.size() - (reduction ? 1 : 0));
   EventQueue& events = warp.cta->cluster->events;
   TensorMemory& tmem = *warp.cta->tensor_memory;
-  if (events.immediate()) return load_and_reduce(tmem, access, warp.mask, registers, reduction);
+  const uint64_t ticket =
+      announce(warp, {0, AsyncKind::TmemLoad}, [&] { return touches_of(warp, access, AccessKind::Read); });
+  if (events.immediate()) {
+    load_and_reduce(tmem, access, warp.mask, registers, reduction);
+    return report_performed(*warp.cta->cluster, ticket);
+  }
   // Registers are undefined until wait::ld.
   std::vector<Row*> rows(registers.begin(), registers.end());
   for (Row* row : rows)
@@ -356,8 +381,9 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
   events.submit(tmem_load_queue(warp.cta->rank, warp.index),
                 fmt::format("tcgen05.ld at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
                             warp.index, warp.pc),
-                [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows), reduction] {
+                [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows), reduction, ticket] {
                   load_and_reduce(tmem, access, mask, rows, reduction);
+                  report_performed(*warp.cta->cluster, ticket);
                   --warp.pending_tmem_loads;
                 });
 }
@@ -367,7 +393,12 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
   const Access access = check(warp, "st", shape, repeat, unpack16, address, half_offset, registers.size());
   EventQueue& events = warp.cta->cluster->events;
   TensorMemory& tmem = *warp.cta->tensor_memory;
-  if (events.immediate()) return store(tmem, access, warp.mask, registers);
+  const uint64_t ticket =
+      announce(warp, {0, AsyncKind::TmemStore}, [&] { return touches_of(warp, access, AccessKind::Write); });
+  if (events.immediate()) {
+    store(tmem, access, warp.mask, registers);
+    return report_performed(*warp.cta->cluster, ticket);
+  }
   // Source registers are read at issue; the cells are undefined until wait::st.
   std::vector<Row> values;
   for (const Row* row : registers) values.push_back(*row);
@@ -378,25 +409,32 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
   events.submit(tmem_store_queue(warp.cta->rank, warp.index),
                 fmt::format("tcgen05.st at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
                             warp.index, warp.pc),
-                [&warp, &tmem, access, mask = warp.mask, values = std::move(values)] {
+                [&warp, &tmem, access, mask = warp.mask, values = std::move(values), ticket] {
                   std::vector<const Row*> rows;
                   for (const Row& value : values) rows.push_back(&value);
                   store(tmem, access, mask, rows);
+                  report_performed(*warp.cta->cluster, ticket);
                   --warp.pending_tmem_stores;
                 });
 }
 
 bool tcgen05_wait_ld(Warp& warp) {
   if (warp.pending_tmem_loads) warp.cta->cluster->events.drain(tmem_load_queue(warp.cta->rank, warp.index));
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, true); });
   return true;
 }
 
 bool tcgen05_wait_st(Warp& warp) {
   if (warp.pending_tmem_stores) warp.cta->cluster->events.drain(tmem_store_queue(warp.cta->rank, warp.index));
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, false); });
   return true;
 }
 
 // Fences order, they move no data; the hazard checks look at them.
-void tcgen05_fence(Warp&, bool) {}
+void tcgen05_fence(Warp& warp, bool before) {
+  observe(*warp.cta->cluster->grid, [&](Observer& o) {
+    o.fence(warp, {before ? FenceKind::TmemBefore : FenceKind::TmemAfter, {}, false, false});
+  });
+}
 
 }  // namespace mxfa::emulator

@@ -32,6 +32,7 @@ struct WgmmaGroup {
     std::array<std::array<const Row*, 4>, 4> a_registers{};  // by warp
     uint32_t arrived = 0;                                    // warps
     uint32_t pc = 0;                                         // of the first warp, for reports
+    uint64_t ticket = 0;                                     // for observers
   };
   std::deque<std::shared_ptr<Issued>> issued;  // instructions first .. first + size, not yet performed
   uint64_t first = 1;                          // the oldest of them: those before are performed
@@ -108,6 +109,7 @@ void perform(Cta& cta, const WgmmaGroup::Issued& op) {
 void perform_next(Cta& cta, WgmmaGroup& group) {
   const std::shared_ptr<WgmmaGroup::Issued> op = group.issued.front();
   perform(cta, *op);
+  report_performed(*cta.cluster, op->ticket);
   group.issued.pop_front();
   ++group.first;
   ++cta.cluster->epoch;
@@ -160,6 +162,7 @@ void wgmma_issue(Warp& warp, const Wgmma& wgmma, std::span<Row* const> d, std::s
     if (!wgmma.a_in_registers) op->a = decode_wgmma_matrix(wgmma.a_descriptor, "A");
     op->b = decode_wgmma_matrix(wgmma.b_descriptor, "B");
     op->accumulator = live ? live : new_accumulator(wgmma);
+    op->ticket = new_ticket(*cta.cluster->grid);
     group.issued.push_back(op);
   }
   WgmmaAccumulator& accumulator = *op->accumulator;
@@ -179,6 +182,20 @@ void wgmma_issue(Warp& warp, const Wgmma& wgmma, std::span<Row* const> d, std::s
   accumulator.last[quarter] = number;
   std::copy(a.begin(), a.end(), op->a_registers[quarter].begin());
   op->arrived |= 1u << quarter;
+  if (op->ticket) {
+    AsyncWork work{op->ticket, AsyncKind::Wgmma, -1, kNoBarrier, 1, number};
+    Touches list;
+    if (!wgmma.a_in_registers)
+      add_rows(list, cta.rank, op->a, format_bits(wgmma.a), wgmma.a_mn_major, kWarpRows * quarter, kWarpRows);
+    observe(*cta.cluster->grid, [&](Observer& o) { o.issue(warp, work, list); });
+    if (op->arrived == 15) {
+      list.clear();
+      add_rows(list, cta.rank, op->b, format_bits(wgmma.b), wgmma.b_mn_major, 0,
+               static_cast<uint32_t>(wgmma.n));
+      work.whole_group = true;
+      observe(*cta.cluster->grid, [&](Observer& o) { o.issue(warp, work, list); });
+    }
+  }
   if (op->arrived != 15) return;
   group.ready = number;
   const uint32_t index = warp.index / 4;
@@ -197,6 +214,7 @@ void wgmma_issue(Warp& warp, const Wgmma& wgmma, std::span<Row* const> d, std::s
 void wgmma_commit(Warp& warp) {
   WgmmaGroup::PerWarp& state = group_of(warp).warps[warp.index % 4];
   state.committed = state.next - 1;
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.wgmma_commit(warp, state.committed); });
   state.groups.push_back(state.committed);
 }
 
@@ -209,6 +227,7 @@ bool wgmma_wait(Warp& warp, uint32_t outstanding) {
   const uint64_t through = state.groups[state.groups.size() - 1 - outstanding];
   state.waits_for = through;
   if (group.ready < through) return false;
+  observe(*cta.cluster->grid, [&](Observer& o) { o.wgmma_waited(warp, through); });
   if (group.first <= through)
     cta.cluster->events.drain(queue_of(cta, warp.index / 4), static_cast<size_t>(through + 1 - group.first));
   state.waits_for = 0;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "engines/engines.hpp"
 #include "ptx/lower.hpp"
 #include "ptx/lower_families.hpp"
@@ -13,6 +14,16 @@ namespace {
 void barrier_address(Lowering::Op& op, const Match& m, const Operand& o) {
   const bool generic = !m.has("space");
   op.address(0, o, generic ? Space::Generic : Space::Shared).flag(kGenericAddress, generic);
+}
+
+// Of mbarrier operations; `otherwise` where the instruction does not say (PTX ISA 9.7.13.15).
+uint16_t order_of(const Match& m, Order otherwise) {
+  const std::string_view sem = m.get("sem");
+  if (sem.empty()) return encode_order(otherwise);
+  const Semantics semantics = sem == "acquire"   ? Semantics::Acquire
+                              : sem == "release" ? Semantics::Release
+                                                 : Semantics::Relaxed;
+  return encode_order({semantics, m.get("scope") == "cluster" ? Scope::Cluster : Scope::Cta});
 }
 
 ReduceOp reduce_op(std::string_view word) {
@@ -79,6 +90,7 @@ void lower_mbarrier_arrive(Lowering& l, const Match& m) {
   if (expect && l.operands() != first + 2) l.fail("expect_tx needs a byte count");
   auto op = l.emit(handlers::mbarrier_arrive());
   op.aux((expect ? 1u : 0u) | (m.get("op") == "arrive_drop" ? 2u : 0u) | (m.has("noComplete") ? 4u : 0u));
+  op.flag(order_of(m, kReleaseCta));
   if (l.operands() > first + 1) op.src(1, l.operand(first + 1), Type::U32);
   barrier_address(op, m, l.operand(first));
   if (first == 1 && l.operand(0).kind != Operand::Kind::Sink) op.dst(l.operand(0), 64);
@@ -95,6 +107,7 @@ void lower_mbarrier_wait(Lowering& l, const Match& m) {
   const bool parity = m.has("parity"), suspends = m.get("op") == "try_wait";
   if (l.operands() == 4 && !suspends) l.fail("test_wait takes no time limit");
   auto op = l.emit(handlers::mbarrier_wait(parity, suspends));
+  op.flag(order_of(m, kAcquireCta));
   op.src(1, l.operand(2), parity ? Type::U32 : Type::B64);
   barrier_address(op, m, l.operand(1));
   op.dst_pred(l.operand(0));

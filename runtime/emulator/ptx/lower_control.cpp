@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "ptx/lower.hpp"
 #include "ptx/lower_families.hpp"
 
@@ -126,11 +127,36 @@ void lower_warp_sync(Lowering& l, const Match&) {
 
 void lower_cluster_barrier(Lowering& l, const Match& m) {
   l.emit(m.get("op") == "arrive" ? handlers::cluster_arrive() : handlers::cluster_wait())
+      .aux(m.get("sem") == "relaxed")
       .flag(kAligned, m.has("aligned"));
 }
 
 // Fences, griddepcontrol (without dependent launches both halves are no-operations) and membar.
-void lower_fence(Lowering& l, const Match&) { l.emit(handlers::fence()); }
+void lower_fence(Lowering& l, const Match& m) {
+  const std::string_view opcode = l.in().opcode, sem = m.get("sem"), scope = m.get("scope"),
+                         space = m.get("space");
+  Order order{sem == "acquire"   ? Semantics::Acquire
+              : sem == "release" ? Semantics::Release
+                                 : Semantics::AcquireRelease,
+              scope == "cta" || m.get("level") == "cta"  ? Scope::Cta
+              : scope == "cluster"                       ? Scope::Cluster
+              : scope == "gpu" || m.get("level") == "gl" ? Scope::Gpu
+                                                         : Scope::Sys};
+  const bool async = m.get("kind") == "async";
+  const FenceKind kind = opcode == "griddepcontrol"
+                             ? m.get("op") == "wait" ? FenceKind::GridWait : FenceKind::GridLaunch
+                         : m.form->modifiers.starts_with("mbarrier_init")        ? FenceKind::MbarrierInit
+                         : m.form->modifiers.starts_with("proxy async::generic") ? FenceKind::ProxyAsyncOrder
+                         : async                                                 ? FenceKind::ProxyAsync
+                         : m.form->modifiers.starts_with("proxy")                ? FenceKind::ProxyOther
+                                                                                 : FenceKind::Thread;
+  const bool shared = space.empty() || space.starts_with("shared"),
+             global = space.empty() || space == "global";
+  l.emit(handlers::fence())
+      .aux(static_cast<uint32_t>(kind))
+      .mode((shared ? 1u : 0u) | (global && kind != FenceKind::ProxyAsyncOrder ? 2u : 0u))
+      .flag(encode_order(order));
+}
 
 void lower_setmaxnreg(Lowering& l, const Match& m) {
   const int64_t n = l.integer(l.operand(0), "the register count");

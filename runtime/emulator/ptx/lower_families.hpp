@@ -54,6 +54,7 @@ void lower_mov(Lowering& l, const Match& m);
 void lower_movmatrix(Lowering& l, const Match& m);
 void lower_nanosleep(Lowering& l, const Match& m);
 void lower_nothing(Lowering& l, const Match& m);
+void lower_cp_async_order(Lowering& l, const Match& m);
 void lower_prefetch_tensormap(Lowering& l, const Match& m);
 void lower_prmt(Lowering& l, const Match& m);
 void lower_query_cancel(Lowering& l, const Match& m);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/handlers.hpp"
+#include "core/observer.hpp"
 #include "ptx/lower.hpp"
 #include "ptx/lower_families.hpp"
 
@@ -32,6 +33,24 @@ Space generic_or_named(Lowering& l, Space space, const Operand& address) {
     return space;
   const Space where = l.module().variables[address.index].space;
   return where == Space::Param ? placed(l, Space::Param, address) : where;
+}
+
+// For the observers; the machine itself is sequentially consistent.
+uint16_t order_of(const Match& m, bool atomic) {
+  const std::string_view sem = m.get("sem"), scope = m.get("scope");
+  Order o;
+  o.semantics = sem == "acquire"                            ? Semantics::Acquire
+                : sem == "release"                          ? Semantics::Release
+                : sem == "acq_rel" || sem == "sc"           ? Semantics::AcquireRelease
+                : sem == "weak" || (sem.empty() && !atomic) ? Semantics::Weak
+                                                            : Semantics::Relaxed;
+  // Atomics are .relaxed.gpu and volatile accesses .relaxed.sys unless they say otherwise (PTX
+  // ISA 9.7.13.5, 9.7.9.8).
+  o.scope = scope == "cta"                                         ? Scope::Cta
+            : scope == "cluster"                                   ? Scope::Cluster
+            : scope == "sys" || sem == "volatile" || sem == "mmio" ? Scope::Sys
+                                                                   : Scope::Gpu;
+  return encode_order(o);
 }
 
 size_t vector_size(const Match& m) {
@@ -71,6 +90,7 @@ void lower_ld(Lowering& l, const Match& m) {
   if (!h) l.fail(fmt::format("'{}' cannot load .{}", l.in().opcode, name(type)));
   auto op = l.emit(h);
   op.aux(width <= 16 ? 0xffff : 0xffffffff);
+  op.flag(order_of(m, false));
   op.address(0, address, space);
   op.list_dst(values, wide ? 64 : bits(type), true);
 }
@@ -90,6 +110,7 @@ void lower_st(Lowering& l, const Match& m) {
   if (!h) l.fail(fmt::format("'{}' cannot store .{} to {}", l.in().opcode, name(type), name(space)));
   auto op = l.emit(h);
   op.list_src(values, type, true);
+  op.flag(order_of(m, false));
   op.address(0, address, space);
 }
 
@@ -113,6 +134,7 @@ void emit_atomic(Lowering& l, const Match& m, const Operand* result, const Opera
   if (second) op.list_src(*second, type);
   if (result) op.list_dst(*result, bits(type));
   op.aux(n).mode(static_cast<uint32_t>(l.program().combines.size()));
+  op.flag(static_cast<uint16_t>(kAtomicAccess | order_of(m, true)));
   l.program().combines.push_back(handlers::atomic_combine(name_of, type));
   op.address(0, address, space);
 }
@@ -176,6 +198,12 @@ void lower_cp_async(Lowering& l, const Match& m) {
   }
   op.second_address(1, l.operand(1), Space::Global);
   op.address(0, l.operand(0), Space::Shared);
+}
+
+void lower_cp_async_order(Lowering& l, const Match& m) {
+  const std::string_view word = m.get("op");
+  auto op = l.emit(handlers::cp_async_order()).aux(word == "commit_group" ? 0 : word == "wait_group" ? 1 : 2);
+  if (word == "wait_group") op.imm(l.integer(l.operand(0), "the number of groups"));
 }
 
 void lower_ldmatrix(Lowering& l, const Match& m) {

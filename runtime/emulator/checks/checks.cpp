@@ -1,0 +1,22 @@
+// Which checks a launch gets.
+#include "checks/checks.hpp"
+
+namespace mxfa::emulator {
+
+std::optional<CheckMode> check_mode(std::string_view word) {
+  if (word == "off") return CheckMode::Off;
+  if (word == "on") return CheckMode::On;
+  if (word == "strict") return CheckMode::Strict;
+  return std::nullopt;
+}
+
+Checks::Checks(CheckMode, const KernelInfo& kernel) : kernel_(kernel.name) {}
+Checks::~Checks() = default;
+
+std::vector<Observer*> Checks::observers() const {
+  std::vector<Observer*> list;
+  for (const auto& part : parts_) list.push_back(part.get());
+  return list;
+}
+
+}  // namespace mxfa::emulator
