@@ -1,6 +1,8 @@
 // Which checks a launch gets.
 #include "checks/checks.hpp"
 
+#include "checks/races.hpp"
+
 namespace mxfa::emulator {
 
 std::optional<CheckMode> check_mode(std::string_view word) {
@@ -10,7 +12,9 @@ std::optional<CheckMode> check_mode(std::string_view word) {
   return std::nullopt;
 }
 
-Checks::Checks(CheckMode, const KernelInfo& kernel) : kernel_(kernel.name) {}
+Checks::Checks(CheckMode mode, const KernelInfo& kernel) : kernel_(kernel.name) {
+  parts_.push_back(std::make_unique<Races>(mode, findings_));
+}
 Checks::~Checks() = default;
 
 std::vector<Observer*> Checks::observers() const {

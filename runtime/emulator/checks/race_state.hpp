@@ -1,0 +1,125 @@
+// What the race checks know of one cluster: clocks of its warps, barriers and queues, shadows of its
+// memories.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+
+#include "checks/clock.hpp"
+#include "checks/shadow.hpp"
+#include "core/observer.hpp"
+
+namespace mxfa::emulator {
+
+// Queues of a thread or warp, or of a warpgroup; each is a component.
+enum class Queue : uint8_t { Tensor, TmemLoad, TmemStore, BulkRead, Bulk, CopyAsync, Wgmma };
+
+struct Component {
+  enum class Kind : uint8_t { Warp, Barrier, Queue } kind = Kind::Warp;
+  Queue queue = Queue::Tensor;
+  uint32_t warp = 0;     // rank * warps of a CTA + index: itself, or the owner of the queue
+  uint32_t address = 0;  // of the mbarrier
+};
+
+struct WarpState {
+  Knowledge known;
+  // Work in tensor memory that fence::before_thread_sync has made publishable, and that
+  // fence::after_thread_sync has taken in; known.tensor_fenced is what came with acquires.
+  Clock before, after;
+  // Thread fences: what a later relaxed write releases, what a later fence acquires.
+  std::unique_ptr<Knowledge> fence_release, fence_acquire;
+  std::vector<uint32_t> release_pc;  // of the release that ended each epoch, from epoch 1
+  uint32_t copies_committed = 0;
+  std::deque<uint32_t> copy_groups;  // last copy of each committed cp.async group
+};
+
+struct QueueState {
+  uint16_t component = 0;
+  uint32_t issued = 0;  // bulk groups: committed
+};
+
+// The two phases of an mbarrier that anyone can still ask about.
+struct BarrierState {
+  uint16_t component = 0;
+  uint32_t base = 0, highest = 0;  // values of its component
+  uint64_t phase[2] = {~uint64_t{0}, ~uint64_t{0}};
+  Knowledge released[2];
+  uint32_t value(uint64_t p) const { return base + static_cast<uint32_t>(p) + 1; }
+  Knowledge& at(uint64_t p) {
+    if (phase[p & 1] != p) {
+      phase[p & 1] = p;
+      released[p & 1] = {};
+    }
+    return released[p & 1];
+  }
+};
+
+// Uses of a named barrier or of the cluster barrier, newest last.
+struct Generations {
+  std::deque<std::pair<uint64_t, Knowledge>> list;
+  Knowledge& at(uint64_t generation) {
+    for (auto& [number, knowledge] : list)
+      if (number == generation) return knowledge;
+    if (list.size() >= 8) list.pop_front();
+    return list.emplace_back(generation, Knowledge{}).second;
+  }
+};
+
+// An asynchronous operation, by ticket.
+struct Work {
+  bool pending = false;  // counted by an mbarrier and not landed yet
+  uint32_t value = 0;    // of its component
+  uint32_t epoch = 0;    // of the issuing warp at the issue
+  uint32_t pc = 0;
+  uint16_t warp = 0;
+  AsyncKind kind = AsyncKind::Mma;
+  uint8_t lane = 0;
+};
+
+struct ClusterState {
+  Cluster* cluster = nullptr;
+  uint32_t number = 0, warps_per_cta = 0;
+  std::vector<WarpState> warps;
+  std::vector<Component> components;  // the warps come first
+  std::unordered_map<uint64_t, QueueState> queues;
+  std::unordered_map<uint32_t, BarrierState> barriers;  // by shared::cluster address
+  std::unordered_map<uint32_t, Generations> named;      // rank * 16 + number
+  Generations cluster_barrier;
+  std::vector<std::vector<Cell>> shared, tensor;  // of each CTA
+  Overflow overflow;
+  struct Commit {
+    Knowledge knowledge;
+    size_t arrivals = 0;  // still to come
+  };
+  std::unordered_map<uint64_t, Commit> commits;  // tcgen05.commit, by ticket
+  struct Meet {
+    Clock order, fenced;
+    uint32_t warps = 0;
+  };
+  std::unordered_map<uint64_t, Meet> meets;  // what all warps of a wgmma knew at its issue
+
+  uint32_t index(const Warp& warp) const { return warp.cta->rank * warps_per_cta + warp.index; }
+  WarpState& of(const Warp& warp) { return warps[index(warp)]; }
+  uint32_t epoch(uint32_t warp) const { return warps[warp].known.order.get(warp); }
+  QueueState& queue(uint32_t warp, int lane, Queue kind) {
+    const uint64_t key =
+        uint64_t{warp} << 16 | static_cast<uint64_t>(lane & 255) << 8 | static_cast<uint8_t>(kind);
+    const auto [place, fresh] = queues.try_emplace(key);
+    if (fresh) {
+      place->second.component = static_cast<uint16_t>(components.size());
+      components.push_back({Component::Kind::Queue, kind, warp, 0});
+    }
+    return place->second;
+  }
+  BarrierState& barrier(uint32_t address) {
+    const auto [place, fresh] = barriers.try_emplace(address);
+    if (fresh) {
+      place->second.component = static_cast<uint16_t>(components.size());
+      components.push_back({Component::Kind::Barrier, Queue::Tensor, 0, address});
+    }
+    return place->second;
+  }
+};
+
+}  // namespace mxfa::emulator

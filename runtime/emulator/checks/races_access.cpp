@@ -1,0 +1,298 @@
+// The accesses: records in the shadows, and whether something orders a new one after them.
+#include <bit>
+
+#include "checks/races.hpp"
+#include "core/kernel.hpp"
+#include "memory/memory.hpp"
+
+namespace mxfa::emulator {
+namespace {
+
+constexpr int kWholeWarp = 255;
+
+// Bytes [first, last) of a cell of 16.
+uint32_t byte_mask(uint64_t first, uint64_t last) {
+  return (last >= 16 ? 0xffffu : (1u << last) - 1) & ~((1u << first) - 1);
+}
+
+}  // namespace
+
+Races::Access Races::access_by(Warp& warp, MemorySpace space, bool writes) {
+  ClusterState& s = state_of(warp);
+  Access a;
+  a.state = &s;
+  a.warp = s.index(warp);
+  a.space = space;
+  const Knowledge& known = s.warps[a.warp].known;
+  a.order = &known.order;
+  a.fenced = space == MemorySpace::Global ? &known.global_fenced : &known.shared_fenced;
+  a.record.pc = warp.pc;
+  a.record.cluster = s.number;
+  a.record.component = static_cast<uint16_t>(a.warp);
+  a.record.value = known.order.get(a.warp);
+  a.record.flags = writes ? kWrites : 0;
+  a.record.lane = static_cast<uint8_t>(warp.mask ? std::countr_zero(warp.mask) : 0);
+  return a;
+}
+
+bool Races::before(const Record& old, const Access& now) const {
+  uint32_t value = old.value;
+  const Clock* order = now.order;
+  if (old.cluster != now.record.cluster) {
+    const auto& others = now.state->warps[now.warp].known.others;
+    const auto found = others.find(old.cluster);
+    if (found == others.end()) return false;
+    order = &found->second.order;
+  }
+  if (old.flags & kWork) {
+    const Work& work = works_[old.value];
+    if (old.cluster == now.record.cluster) {
+      // The tensor pipe works in the order of issue; so do the stores of one warp to tensor memory.
+      if ((old.flags & now.record.flags & kTensorPipe) &&
+          (work.warp == now.warp || now.order->get(work.warp) >= work.epoch))
+        return true;
+      if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & kTensorPipe) &&
+          old.component == now.record.component)
+        return true;
+    }
+    if (work.pending) return false;
+    value = work.value;
+  }
+  return order->get(old.component) >= value;
+}
+
+Races::Problem Races::problem(const Record& old, const Access& now) const {
+  if (!before(old, now))
+    return (old.flags & kWork) && works_[old.value].pending ? Problem::InFlight : Problem::Unordered;
+  if ((now.record.flags & kAsyncProxy) && !(old.flags & (kAsyncProxy | kTensorAccess | kWork))) {
+    const Clock* fenced = now.fenced;
+    if (old.cluster != now.record.cluster)
+      fenced = &now.state->warps[now.warp].known.others.find(old.cluster)->second.global_fenced;
+    if (fenced->get(old.component) < old.value)
+      return !(old.flags & kWrites)     ? Problem::FenceAfterRead
+             : (old.flags & kCopyAsync) ? Problem::FenceAfterCopy
+                                        : Problem::Fence;
+  }
+  if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & now.record.flags & kTensorPipe)) {
+    const Work& work = works_[old.value];
+    if (work.warp != now.warp && now.state->warps[now.warp].after.get(old.component) < work.value)
+      return Problem::ThreadSyncFence;
+  }
+  return Problem::None;
+}
+
+void Races::check(const Record& old, const Access& now, uint64_t where) {
+  if (old.component == now.record.component && old.cluster == now.record.cluster &&
+      !((old.flags | now.record.flags) & kWork)) [[likely]]
+    return;  // the same warp, both synchronous
+  if (const Problem why = problem(old, now); why != Problem::None) report(why, old, now, where);
+}
+
+void Races::touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where) {
+  now.record.mask = mask;
+  touch(
+      cell, now.space == MemorySpace::Global ? global_overflow_ : now.state->overflow, now.record,
+      [&](const Record& old) { check(old, now, where); },
+      [&](const Record& old) {
+        return (old.component == now.record.component && old.cluster == now.record.cluster &&
+                !((old.flags | now.record.flags) & kWork)) ||
+               before(old, now);
+      });
+}
+
+void Races::touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes) {
+  const uint64_t end = begin + bytes;
+  for (uint64_t at = begin & ~uint64_t{15}; at < end; at += 16) {
+    const uint32_t mask = byte_mask(std::max(begin, at) - at, std::min(end, at + 16) - at);
+    if (now.space == MemorySpace::Global) {
+      touch_cell(global_.cell(at), now, mask, at);
+    } else {
+      std::vector<Cell>& cells = now.state->shared[rank];
+      if (at / 16 < cells.size()) touch_cell(cells[at / 16], now, mask, uint64_t{rank} << kRankShift | at);
+    }
+  }
+}
+
+void Races::touch_columns(Access& now, const Touch& touch) {
+  std::vector<Cell>& cells = now.state->tensor[touch.rank];
+  for (uint32_t quarter = touch.lane / 32; quarter * 32 < uint32_t{touch.lane} + touch.lanes; ++quarter) {
+    const uint32_t first = std::max<uint32_t>(touch.lane, quarter * 32) % 32,
+                   last = std::min<uint32_t>(touch.lane + touch.lanes - quarter * 32, 32);
+    const uint32_t mask = (last >= 32 ? ~0u : (1u << last) - 1) & ~((1u << first) - 1);
+    for (uint32_t column = 0; column < touch.count; ++column) {
+      const uint64_t place = quarter * TensorMemory::kColumns + touch.begin + column;
+      touch_cell(cells[place], now, mask, uint64_t{touch.rank} << kRankShift | place);
+    }
+  }
+}
+
+void Races::access(Warp& warp, const LaneAccess& a) {
+  Access now = access_by(warp, a.space, a.kind != AccessKind::Read);
+  const bool strong = a.kind == AccessKind::Atomic || a.order.semantics != Semantics::Weak;
+  if (strong) now.record.flags |= kStrong;
+  if (a.copy_async) {
+    QueueState& q = now.state->queue(now.warp, kWholeWarp, Queue::CopyAsync);
+    now.record.flags |= kCopyAsync;
+    now.record.component = q.component;
+    now.record.value = q.issued + 1;
+    if (a.kind == AccessKind::Write) ++q.issued;  // the last side to be reported
+  }
+  // A strong read comes after what it acquires; a strong write is checked with what it knew before.
+  if (strong && a.kind == AccessKind::Read) synchronise(warp, a);
+  now.record.value = a.copy_async ? now.record.value : now.order->get(now.warp);
+  const bool global = a.space == MemorySpace::Global;
+  Cell* cell = nullptr;
+  uint64_t place = ~uint64_t{0};
+  uint32_t mask = 0;
+  for (uint32_t m = a.mask; m; m &= m - 1) {
+    const int lane = std::countr_zero(m);
+    const uint64_t address = a.address[lane], last = address + a.bytes;
+    for (uint64_t at = address & ~uint64_t{15}; at < last; at += 16) {
+      const uint32_t bytes = byte_mask(std::max(address, at) - at, std::min(last, at + 16) - at);
+      if (at == place) {
+        mask |= bytes;
+        continue;
+      }
+      if (cell) touch_cell(*cell, now, mask, place);
+      place = at;
+      mask = bytes;
+      now.record.lane = static_cast<uint8_t>(lane);
+      if (global) {
+        cell = &global_.cell(at);
+      } else {
+        std::vector<Cell>& cells = now.state->shared[shared_rank(static_cast<uint32_t>(at))];
+        cell = &cells[shared_offset(static_cast<uint32_t>(at)) / 16];
+      }
+    }
+  }
+  if (cell) touch_cell(*cell, now, mask, place);
+  if (strong && a.kind != AccessKind::Read) synchronise(warp, a);
+}
+
+void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touches) {
+  ClusterState& s = state_of(warp);
+  const uint32_t index = s.index(warp);
+  if (works_.size() <= work.ticket) works_.resize(work.ticket + 1);
+  Work& w = works_[work.ticket];
+  w.kind = work.kind;
+  w.pc = warp.pc;
+  w.warp = static_cast<uint16_t>(index);
+  w.epoch = s.epoch(index);
+  w.lane = static_cast<uint8_t>(work.lane < 0 ? 0 : work.lane);
+  uint16_t component = 0, global_component = 0;
+  // st.async and red.async write through the generic proxy.
+  uint8_t flags = work.kind == AsyncKind::StoreAsync ? kWork : kWork | kAsyncProxy;
+  const auto next = [&](int lane, Queue kind) {
+    QueueState& q = s.queue(index, lane, kind);
+    component = q.component;
+    w.value = ++q.issued;
+  };
+  switch (work.kind) {
+    case AsyncKind::TensorLoad:
+    case AsyncKind::BulkLoad:
+    case AsyncKind::SharedCopy:
+    case AsyncKind::StoreAsync:
+    case AsyncKind::LaunchResponse:
+      check_barrier(warp, work.mbarrier);
+      component = global_component = s.barrier(work.mbarrier).component;
+      w.pending = true;
+      break;
+    case AsyncKind::TensorStore:
+    case AsyncKind::BulkStore:
+      component = s.queue(index, work.lane, Queue::BulkRead).component;
+      global_component = s.queue(index, work.lane, Queue::Bulk).component;
+      w.value = s.queue(index, work.lane, Queue::BulkRead).issued + 1;
+      break;
+    case AsyncKind::Mma:
+    case AsyncKind::TmemCopy:
+      next(work.lane, Queue::Tensor);
+      flags |= kTensorPipe;
+      break;
+    case AsyncKind::TmemLoad:
+      next(kWholeWarp, Queue::TmemLoad);
+      break;
+    case AsyncKind::TmemStore:
+      next(kWholeWarp, Queue::TmemStore);
+      break;
+    case AsyncKind::Wgmma:
+      component = s.queue(index - warp.index % 4, kWholeWarp, Queue::Wgmma).component;
+      w.value = static_cast<uint32_t>(work.number);
+      break;
+  }
+  Access now = access_by(warp, MemorySpace::Shared, false);
+  ClusterState::Meet meet;
+  if (work.kind == AsyncKind::Wgmma) {
+    ClusterState::Meet& common = s.meets[work.ticket];
+    if (work.whole_group) {
+      meet = std::move(common);
+      s.meets.erase(work.ticket);
+      now.order = &meet.order;
+      now.fenced = &meet.fenced;
+    } else if (common.warps++ == 0) {
+      common.order = *now.order;
+      common.fenced = *now.fenced;
+    } else {
+      common.order.meet(*now.order);
+      common.fenced.meet(*now.fenced);
+    }
+  }
+  const Knowledge& known = s.warps[index].known;
+  now.record.value = static_cast<uint32_t>(work.ticket);
+  now.record.lane = w.lane;
+  for (const Touch& t : touches) {
+    now.space = t.space;
+    now.record.component = t.space == MemorySpace::Global ? global_component : component;
+    now.record.flags = static_cast<uint8_t>(
+        (t.space == MemorySpace::Tensor ? (flags & ~kAsyncProxy) | kTensorAccess : flags) |
+        (t.kind == AccessKind::Read    ? 0
+         : t.kind == AccessKind::Write ? kWrites
+                                       : kWrites | kStrong));
+    if (t.space == MemorySpace::Global) now.fenced = &known.global_fenced;
+    if (t.space == MemorySpace::Tensor)
+      touch_columns(now, t);
+    else
+      touch_bytes(now, t.rank, t.begin, t.count);
+    if (t.space == MemorySpace::Global) now.fenced = &known.shared_fenced;
+  }
+}
+
+// Uses of an mbarrier may come in any order among themselves, but after its init.
+void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
+  Access now = access_by(warp, MemorySpace::Shared, true);
+  now.name = "use of the mbarrier";
+  const std::vector<Cell>& cells = now.state->shared[shared_rank(mbarrier)];
+  const Cell& cell = cells[shared_offset(mbarrier) / 16];
+  const uint32_t mask = byte_mask(mbarrier % 16, mbarrier % 16 + 8);
+  now.record.mask = mask;
+  if ((cell.write.mask & mask) && !(cell.write.flags & kWork)) check(cell.write, now, mbarrier);
+}
+
+void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t destination) {
+  Access now = access_by(warp, MemorySpace::Shared, true);
+  touch_bytes(now, shared_rank(destination), shared_offset(destination), 4);
+}
+
+// Columns are given back: everybody must be done with them.
+void Races::tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t columns) {
+  Access now = access_by(warp, MemorySpace::Tensor, true);
+  now.name = "tcgen05.dealloc";
+  ClusterState& s = *now.state;
+  for (uint32_t quarter = 0; quarter < 4; ++quarter)
+    for (uint32_t c = column; c < column + columns; ++c) {
+      const uint32_t place = quarter * TensorMemory::kColumns + c;
+      Cell& cell = s.tensor[rank][place];
+      const auto look = [&](const Record& old) {
+        if (old.mask) check(old, now, uint64_t{rank} << kRankShift | place);
+      };
+      look(cell.write);
+      look(cell.read[0]);
+      look(cell.read[1]);
+      if (cell.more) {
+        for (const Record& old : s.overflow.list(cell.more)) look(old);
+        s.overflow.release(cell.more);
+      }
+      cell = {};
+    }
+}
+
+}  // namespace mxfa::emulator

@@ -1,0 +1,120 @@
+// Who touched what: a few records for every cell of memory.  A cell is 16 bytes of shared or global memory,
+// or the 32 lanes of one quarter in one column of tensor memory; a record covers some bytes or lanes of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace mxfa::emulator {
+
+enum RecordFlags : uint8_t {
+  kWrites = 1,
+  kStrong = 2,  // atomics, and loads and stores with an order: they do not race with each other
+  kWork = 4,    // asynchronous: value is the number of the operation
+  kAsyncProxy = 8,
+  kTensorPipe = 16,    // tcgen05.mma, cp: done in the order of issue
+  kTensorAccess = 32,  // of tensor memory by any tcgen05 instruction
+  kCopyAsync = 64      // cp.async: generic, complete at its wait_group
+};
+
+struct Record {
+  uint32_t mask = 0;  // 0: none
+  uint32_t value = 0;
+  uint32_t pc = 0;
+  uint32_t cluster = 0;    // number in the grid
+  uint16_t component = 0;  // in that cluster
+  uint8_t flags = 0;
+  uint8_t lane = 0;  // the first of a warp's access
+};
+
+// Records that do not fit a cell.
+class Overflow {
+ public:
+  std::vector<Record>& list(uint32_t& handle) {
+    if (handle == 0) {
+      if (free_.empty()) {
+        lists_.emplace_back();
+        free_.push_back(static_cast<uint32_t>(lists_.size()));
+      }
+      handle = free_.back();
+      free_.pop_back();
+    }
+    return lists_[handle - 1];
+  }
+  void release(uint32_t& handle) {
+    lists_[handle - 1].clear();
+    free_.push_back(handle);
+    handle = 0;
+  }
+
+ private:
+  std::vector<std::vector<Record>> lists_;
+  std::vector<uint32_t> free_;
+};
+
+struct alignas(64) Cell {
+  Record write, read[2];
+  uint32_t more = 0;  // handle of further records
+};
+static_assert(sizeof(Cell) == 64);
+
+// check(old) for every record that a new access conflicts with, then the new record takes its place: a write
+// replaces what it covers, a read the reads that came before it (covered(old): they are ordered before it),
+// an atomic access the same warp's earlier ones.
+template <class Check, class Covered>
+inline void touch(Cell& cell, Overflow& overflow, const Record& fresh, Check check, Covered covered) {
+  const bool writes = fresh.flags & kWrites, strong = fresh.flags & kStrong;
+  const auto visit = [&](Record& old) {
+    if (!(old.mask & fresh.mask)) return;
+    const bool old_writes = old.flags & kWrites, old_strong = old.flags & kStrong;
+    if ((writes || old_writes) && !(strong && old_strong)) check(old);
+    const bool gone =
+        strong ? old.component == fresh.component && old.cluster == fresh.cluster && old.flags == fresh.flags
+               : writes || (!old_writes && !old_strong && covered(old));
+    if (gone) old.mask &= ~fresh.mask;
+  };
+  visit(cell.write);
+  visit(cell.read[0]);
+  visit(cell.read[1]);
+  if (cell.more) [[unlikely]] {
+    std::vector<Record>& list = overflow.list(cell.more);
+    for (Record& old : list) visit(old);
+    std::erase_if(list, [](const Record& old) { return old.mask == 0; });
+    if (list.empty()) overflow.release(cell.more);
+  }
+  if (writes && cell.write.mask == 0)
+    cell.write = fresh;
+  else if (!writes && cell.read[0].mask == 0)
+    cell.read[0] = fresh;
+  else if (!writes && cell.read[1].mask == 0)
+    cell.read[1] = fresh;
+  else
+    overflow.list(cell.more).push_back(fresh);
+}
+
+// Global memory, in pages that exist once they are touched.
+class GlobalShadow {
+ public:
+  static constexpr uint64_t kPageBytes = 4096;
+  Cell& cell(uint64_t address) {
+    const uint64_t page = address / kPageBytes;
+    if (page != last_page_) {
+      auto& p = pages_[page];
+      if (!p) p = std::make_unique<Page>();
+      last_ = p.get();
+      last_page_ = page;
+    }
+    return (*last_)[address % kPageBytes / 16];
+  }
+
+ private:
+  using Page = std::array<Cell, kPageBytes / 16>;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  Page* last_ = nullptr;
+  uint64_t last_page_ = ~uint64_t{0};
+};
+
+}  // namespace mxfa::emulator
