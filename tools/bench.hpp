@@ -60,13 +60,17 @@ class BenchMachine {
   std::unique_ptr<Yardstick> gemm_, copy_;
 };
 
-// 4 * head_dim * heads_q * (pairs of a query and a key): both products.  All pairs without a mask; half of
-// them when causal, the convention of the field; the visible ones with a window.
+// 4 * head_dim * heads_q * (pairs of a query and a key): both products; 10 for the five of the backward.  All
+// pairs without a mask; half of them when causal, the convention of the field; the visible ones with a
+// window.
 double attention_flop(const Shape& shape);
 // One for attention, one a layout for a quantiser.  A shape that is not served becomes a refused row; device
 // trouble is thrown.
 std::vector<BenchRow> bench_shape(BenchMachine& machine, const Shape& shape);
 void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row);
+void bench_attention_backward(BenchMachine& machine, const Shape& shape, BenchRow& row);
+// Refuses what bench does not time: other than BF16 and normal data.
+void refuse_untimed_options(const Shape& shape);
 void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeRequest& request, BenchRow& row);
 
 // The files of a suite in the order they run: a folder stands for its *.json in name order.  Refuses what

@@ -5,6 +5,7 @@
 
 #include "bench.hpp"
 #include "bench_check.hpp"
+#include "bench_tensor.hpp"
 #include "host/error.hpp"
 #include "reference_problem.hpp"
 #include "run.hpp"
@@ -12,27 +13,7 @@
 
 namespace mxfa::tools {
 
-namespace {
-
 using nlohmann::ordered_json;
-
-struct Operand {
-  DeviceBuffer buffer;
-  uint64_t row_elements;
-
-  mxfa_tensor tensor() const {
-    return {buffer.data(),
-            static_cast<int64_t>(row_elements),
-            static_cast<int64_t>(buffer.bytes() / (row_elements * 2)),
-            {}};
-  }
-  FetchRows fetch() const {
-    return [this](int64_t first_row, int64_t rows) {
-      return buffer.download<uint16_t>(static_cast<uint64_t>(first_row) * row_elements,
-                                       static_cast<uint64_t>(rows) * row_elements);
-    };
-  }
-};
 
 void refuse_untimed_options(const Shape& shape) {
   if (shape.dtype != Dtype::bf16)
@@ -42,8 +23,6 @@ void refuse_untimed_options(const Shape& shape) {
         "data.distribution: got {}, bench has normal only: times depend on how many bits of the data flip",
         name_of(shape.data.distribution));
 }
-
-}  // namespace
 
 double attention_flop(const Shape& shape) {
   double pairs = 0;
@@ -58,7 +37,7 @@ double attention_flop(const Shape& shape) {
       pairs += static_cast<double>(shape.seqlens_q[shape.broadcast_q ? 0 : b]) * shape.seqlens_k[b];
     if (shape.causal) pairs /= 2;
   }
-  return 4.0 * shape.head_dim * shape.heads_q * pairs;
+  return (shape.op == Op::attn_bwd ? 10.0 : 4.0) * shape.head_dim * shape.heads_q * pairs;
 }
 
 void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
@@ -77,16 +56,12 @@ void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
 
   int index = 0;
   const auto make = [&](const char* name, int64_t rows, int heads) {
-    const uint64_t row_elements = static_cast<uint64_t>(heads) * shape.head_dim;
-    return Operand{DeviceBuffer(session, name, (static_cast<uint64_t>(rows) + kTailRows) * row_elements * 2),
-                   row_elements};
+    return BenchTensor(session, name, rows, heads, shape.head_dim);
   };
-  const Operand q = make("Q", problem.rows_q(), shape.heads_q),
-                k = make("K", problem.rows_k(), shape.heads_kv),
-                v = make("V", problem.rows_k(), shape.heads_kv);
-  for (const auto& [operand, rows] :
-       {std::pair{&q, problem.rows_q()}, {&k, problem.rows_k()}, {&v, problem.rows_k()}})
-    machine.block(shape).fill(operand->buffer, static_cast<uint64_t>(rows) * operand->row_elements, index++);
+  const BenchTensor q = make("Q", problem.rows_q(), shape.heads_q),
+                    k = make("K", problem.rows_k(), shape.heads_kv),
+                    v = make("V", problem.rows_k(), shape.heads_kv);
+  for (const BenchTensor* tensor : {&q, &k, &v}) tensor->fill(machine.block(shape), index++);
   const uint64_t row_elements = static_cast<uint64_t>(shape.heads_q) * shape.head_dim;
   DeviceBuffer o(session, "O", rows_o * row_elements * 2), lse(session, "LSE", rows_o * shape.heads_q * 4);
   DeviceBuffer workspace(session, "the workspace", plan.workspace());

@@ -21,7 +21,8 @@ class RandomBlock {
 
   RandomBlock(const Session& session, double std, uint64_t seed, uint64_t elements = kElements);
 
-  // The first `elements` BF16 values of the buffer; the rest stays as it is.  operand: 0, 1 or 2.
+  // The first `elements` BF16 values of the buffer; the rest stays as it is.  operand: 0, 1 or 2; 3 starts
+  // 120 elements after 0.
   void fill(const DeviceBuffer& buffer, uint64_t elements, int operand) const;
   bool is(double std, uint64_t seed) const { return std_ == std && seed_ == seed; }
 

@@ -108,8 +108,10 @@ std::vector<BenchRow> bench_shape(BenchMachine& machine, const Shape& shape) {
     }
   };
   std::vector<BenchRow> rows;
-  if (shape.op == Op::attn_fwd) {
-    attempt([&] { bench_attention(machine, shape, row); });
+  if (shape.op != Op::mxfp8_quantize) {
+    attempt([&] {
+      (shape.op == Op::attn_bwd ? bench_attention_backward : bench_attention)(machine, shape, row);
+    });
     rows.push_back(std::move(row));
     return rows;
   }

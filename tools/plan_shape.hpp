@@ -30,7 +30,8 @@ struct PlannedKernel {
   std::string purpose;  // "quantize Q", "attention forward"
   nlohmann::ordered_json description;
 };
-// Plans everything the shape runs, the operation itself first.  A backward runs the forward for its O and LSE.
+// Plans everything the shape runs, the operation itself first.  A backward runs the forward for its O and
+// LSE.
 std::vector<PlannedKernel> plan_all(const Context& context, const Shape& shape);
 
 }  // namespace mxfa::tools

@@ -39,8 +39,8 @@ double counter(const ordered_json& counters, const char* name) {
              : 0;
 }
 
-// Columns of the table.  "exact dB": signal to noise of O, or of the gradients, against the exact reference; "aware dB": against
-// the reference that rounds where the kernel rounds.
+// Columns of the table.  "exact dB": signal to noise of O, or of the gradients, against the exact reference;
+// "aware dB": against the reference that rounds where the kernel rounds.
 struct Columns {
   bool times, counts, accuracy;  // real devices have times, the CPU driver has counts
 };
@@ -65,8 +65,9 @@ std::vector<std::string> cells_of(const RunRow& row, const Columns& columns) {
                                     fmt::format("{:.1f}", row.load_ms)};
   if (columns.times) {
     cells.push_back(row.time_ms > 0 ? fmt::format("{:.4f}", row.time_ms) : "-");
-    cells.push_back(
-        row.rate > 0 ? fmt::format("{:.1f} {}", row.rate, row.op == "mxfp8_quantize" ? "GB/s" : "TFLOP/s") : "-");
+    cells.push_back(row.rate > 0
+                        ? fmt::format("{:.1f} {}", row.rate, row.op == "mxfp8_quantize" ? "GB/s" : "TFLOP/s")
+                        : "-");
   }
   if (columns.counts) {
     const auto count = [&](const char* name) {
@@ -130,7 +131,7 @@ void require_memory(const Shape& shape, const Session& session, bool check) {
   // Q, O; K, V; the backward has the gradient of each as well, and dQ once more in FP32.
   const bool backward = shape.op == Op::attn_bwd;
   const double elements = (backward ? 6 : 2) * elements_q + (backward ? 4 : 2) * elements_k;
-  const double device = elements * 4;                       // BF16, payload, scales and guards, rounded up
+  const double device = elements * 4;  // BF16, payload, scales and guards, rounded up
   size_t device_total = 0;
   session.driver().check(session.driver().cuDeviceTotalMem_v2(&device_total, session.driver().device),
                          "cuDeviceTotalMem");
@@ -231,8 +232,7 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
   bool all_right = true;
   std::set<std::string> seen;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    std::vector<RunRow> shape_rows =
-        run_shape(*sessions[i], shapes[i], options);
+    std::vector<RunRow> shape_rows = run_shape(*sessions[i], shapes[i], options);
     for (size_t r = 0; r < shape_rows.size(); ++r) {
       RunRow& row = shape_rows[r];
       row.device = sessions[i]->device_name();

@@ -129,7 +129,7 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
 
   const Plan plan = plan_attention(session.context(), shape);
 
-  const double work = 2 * multiply_adds(problem);  // of both products
+  const double work = 2 * multiply_adds(problem);                   // of both products
   const bool check = options.check || 2 * work <= kReferenceLimit;  // there are two references
   Operands operands;
   operands.q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q);

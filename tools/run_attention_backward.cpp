@@ -1,5 +1,5 @@
-// Op attn_bwd of `mxfa run`: the forward kernel makes O and LSE, the backward kernels the gradients, which are
-// compared with both references.
+// Op attn_bwd of `mxfa run`: the forward kernel makes O and LSE, the backward kernels the gradients, which
+// are compared with both references.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -42,9 +42,10 @@ struct Gradient {
 
 ordered_json figures(const std::vector<double>& got, const std::vector<double>& want) {
   const reference::Deviation deviation = reference::deviation(got, want);
-  return {{"sqnr_db", std::isfinite(deviation.sqnr_db) ? ordered_json(deviation.sqnr_db) : ordered_json()},
-          {"cosine", deviation.cosine},
-          {"max_abs_error", std::isfinite(deviation.max_abs) ? ordered_json(deviation.max_abs) : ordered_json()}};
+  return {
+      {"sqnr_db", std::isfinite(deviation.sqnr_db) ? ordered_json(deviation.sqnr_db) : ordered_json()},
+      {"cosine", deviation.cosine},
+      {"max_abs_error", std::isfinite(deviation.max_abs) ? ordered_json(deviation.max_abs) : ordered_json()}};
 }
 
 void judge(const Shape& shape, const reference::GradientValues& got, const reference::Gradients& exact,
@@ -90,7 +91,8 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
   const std::vector<uint16_t> q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q),
                               k = make_data(shape, Operand::kK, problem.rows_k(), shape.heads_kv),
                               v = make_data(shape, Operand::kV, problem.rows_k(), shape.heads_kv),
-                              d_o = make_data(shape, Operand::kOutputGradient, problem.rows_o(), shape.heads_q);
+                              d_o =
+                                  make_data(shape, Operand::kOutputGradient, problem.rows_o(), shape.heads_q);
   std::unique_ptr<DeviceBuffer> buffer_q, buffer_k, buffer_v, buffer_d_o;
   mxfa_attention_backward_args args{};
   args.size = sizeof args;
@@ -133,8 +135,8 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
     }
   }
 
-  const std::initializer_list<const DeviceBuffer*> written = {&o.buffer, &dq.buffer, &dk.buffer,
-                                                              &dv.buffer, &lse, &workspace};
+  const std::initializer_list<const DeviceBuffer*> written = {&o.buffer,  &dq.buffer, &dk.buffer,
+                                                              &dv.buffer, &lse,       &workspace};
   for (const DeviceBuffer* buffer : written) {
     if (const std::string damage = buffer->damage(); !damage.empty()) row.fail(damage);
   }
@@ -146,7 +148,8 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
     const auto exact = [](const std::vector<uint16_t>& bits) {
       return reference::bf16_to_double(std::span<const uint16_t>(bits));
     };
-    const std::vector<double> given_q = exact(q), given_k = exact(k), given_v = exact(v), given_d_o = exact(d_o);
+    const std::vector<double> given_q = exact(q), given_k = exact(k), given_v = exact(v),
+                              given_d_o = exact(d_o);
     const std::vector<float> given_lse = lse.download<float>();
     judge(shape, got, reference::attention_backward(problem, given_q, given_k, given_v, given_d_o),
           reference::attention_backward(problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),

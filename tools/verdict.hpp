@@ -1,10 +1,10 @@
 // The limits a result is judged by, in one place, each with its reason.  A shape file overrides them under
 // "tolerance".
 //
-// Always, and not to be overridden: every element of O (or of the gradients) within the bound that tests/reference/
-// derives for the kernel's own arithmetic on the operands it was given (for MXFP8: the dequantised ones, P
-// rounded to E4M3 as the kernel does); every LSE likewise; rows without a key exactly +0 and -infinity;
-// quantised bytes equal to the reference quantiser's; guards untouched.
+// Always, and not to be overridden: every element of O (or of the gradients) within the bound that
+// tests/reference/ derives for the kernel's own arithmetic on the operands it was given (for MXFP8: the
+// dequantised ones, P rounded to E4M3 as the kernel does); every LSE likewise; rows without a key exactly +0
+// and -infinity; quantised bytes equal to the reference quantiser's; guards untouched.
 #pragma once
 
 #include <limits>

@@ -53,9 +53,10 @@ void check_window_sums(const mxfa_plan& plan) {
   if (window < 0) return;
   const int64_t sum = int64_t{plan.q.longest()} + plan.k.longest() + window + 256;
   if (sum > INT32_MAX)
-    invalid("causal or window: the longest sequences have {} queries and {} keys; with a window of {} their "
-            "sum must stay below {}",
-            plan.q.longest(), plan.k.longest(), window, INT32_MAX - 256);
+    invalid(
+        "causal or window: the longest sequences have {} queries and {} keys; with a window of {} their "
+        "sum must stay below {}",
+        plan.q.longest(), plan.k.longest(), window, INT32_MAX - 256);
 }
 
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
@@ -171,17 +172,17 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
-  const KernelConfig config = resolve("attention_bwd_sm90",
-                                      {{"head_dim", attention.head_dim},
-                                       {"right_mask", right >= 0, true},
-                                       {"left_mask", left >= 0, true}},
-                                      attention.kernel);
+  const KernelConfig config = resolve(
+      "attention_bwd_sm90",
+      {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
+      attention.kernel);
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
   };
   plan->kernel = load(config);
-  plan->backward.prepare = load(resolve("attention_bwd_prepare", {{"head_dim", attention.head_dim}}, nullptr));
+  plan->backward.prepare =
+      load(resolve("attention_bwd_prepare", {{"head_dim", attention.head_dim}}, nullptr));
   plan->backward.finish = load(resolve("attention_bwd_finish", {{"head_dim", attention.head_dim}}, nullptr));
   plan->options = resolved_options(*plan);
   add_tiles(*plan);
@@ -226,8 +227,8 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
     // A tensor without rows may be null, which a tensor map may not hold; nothing is loaded through it then.
     const uint64_t data = tensor.data ? address(tensor.data) : workspace;
     const int64_t row_stride = tensor.data ? tensor.row_stride : int64_t{heads} * a.head_dim;
-    return encode_tensor_map(
-        driver, ragged_request({data, a.head_dim, heads, row_stride * 2, true, kBoxRows}), name);
+    return encode_tensor_map(driver,
+                             ragged_request({data, a.head_dim, heads, row_stride * 2, true, kBoxRows}), name);
   };
   abi::AttentionBackwardParams params{};
   params.q = map(args.q, a.heads_q, "Q");

@@ -41,7 +41,7 @@ class WorkspaceImage {
   uint64_t add(const void* bytes, size_t size);
   // Room behind the image that kernels write before they read it.  Pieces cannot be added after it.
   uint64_t reserve(uint64_t bytes);
-  const std::vector<char>& bytes() const { return bytes_; }            // what is copied
+  const std::vector<char>& bytes() const { return bytes_; }    // what is copied
   uint64_t size() const { return bytes_.size() + reserved_; }  // what the caller allocates
 
  private:
@@ -66,8 +66,8 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 
 // What an attention backward has beside its main kernel; docs/hopper.md.
 struct BackwardPlan {
-  Kernel *prepare = nullptr, *finish = nullptr;  // owned by the context
-  uint32_t prepare_grid = 0, finish_grid = 0;    // CTAs; 0: not launched
+  Kernel *prepare = nullptr, *finish = nullptr;                       // owned by the context
+  uint32_t prepare_grid = 0, finish_grid = 0;                         // CTAs; 0: not launched
   uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0;  // in the workspace
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
 };
@@ -91,10 +91,10 @@ struct mxfa_plan {
   nlohmann::ordered_json options;  // every option as resolved
   std::string description;
 
-  mxfa_attention attention{};                           // of both attentions; scale resolved
+  mxfa_attention attention{};                          // of both attentions; scale resolved
   mxfa_attention_backward_options backward_options{};  // kAttentionBackward
-  mxfa::BackwardPlan backward;                          // kAttentionBackward
-  mxfa_quantize_desc quantize{};                        // kQuantize
+  mxfa::BackwardPlan backward;                         // kAttentionBackward
+  mxfa_quantize_desc quantize{};                       // kQuantize
 
   // The workspace of a launch: given, aligned and prepared.
   uint64_t require_workspace(const void* workspace) const;

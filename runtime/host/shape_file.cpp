@@ -130,8 +130,9 @@ class ShapeReader {
     const JsonValue& value = require("op");
     for (const std::string& name : kFutureOps) {
       if (value.kind == Kind::kString && value.text == name) {
-        fail_at(value,
-                fmt::format("op: {} is not in this version; it has attn_fwd, attn_bwd and mxfp8_quantize", name));
+        fail_at(
+            value,
+            fmt::format("op: {} is not in this version; it has attn_fwd, attn_bwd and mxfp8_quantize", name));
       }
     }
     shape.op = choice(value, "op", kOps);

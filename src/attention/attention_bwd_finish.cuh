@@ -34,9 +34,9 @@ struct AttentionBwdFinish {
     int row = kRows * m + 16 * warp;
     // A warp's 16 rows are two units; the second, or both, may be past the end and another sequence's.
     constexpr int kUnitFloats = kDqUnit * kD;
-    const float* units = pointer<const float>(p.dq_accumulator) + 4 * lane +
-                         (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) *
-                             kUnitFloats;
+    const float* units =
+        pointer<const float>(p.dq_accumulator) + 4 * lane +
+        (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitFloats;
     float x[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;

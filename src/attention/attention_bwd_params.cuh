@@ -3,10 +3,11 @@
 //   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
 //                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
 //                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and in
+//   dq_accumulator  float [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and
+//   in
 //                   the order in which a warp holds accumulators: [16 channels][lane][4]; lane l has row l/4
-//                   and columns 2 (l % 4), the next, and those 8 further on.  A warp adds 512 contiguous bytes
-//                   at a time.
+//                   and columns 2 (l % 4), the next, and those 8 further on.  A warp adds 512 contiguous
+//                   bytes at a time.
 // A sequence starts on a tile and on a unit of its own, so that none holds rows of two: sequence b at
 // offsets_q[b] / rows + b, which leaves every sequence ceil(len / rows) of them, the whole batch
 // offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at

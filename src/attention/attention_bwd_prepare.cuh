@@ -1,6 +1,6 @@
 // The first of the backward kernels: for every tile of R query rows (attention_bwd_params.cuh) and head it
-// computes delta = rowsum(O * dO), brings LSE into the form the main kernel exponentiates with, and zeroes the
-// accumulators of dQ.
+// computes delta = rowsum(O * dO), brings LSE into the form the main kernel exponentiates with, and zeroes
+// the accumulators of dQ.
 #include "ptx/ld_st.cuh"
 #include "ptx/shuffle.cuh"
 #include "src/attention/attention_bwd_params.cuh"

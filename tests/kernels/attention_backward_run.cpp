@@ -39,8 +39,8 @@ BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch&
     return DeviceTensor(row_bytes, rows, launch.row_padding_bytes, launch.tail_rows);
   };
   DeviceTensor q = tensor(row_q, p.rows_q()), k = tensor(row_k, p.rows_k()), v = tensor(row_k, p.rows_k()),
-               o = tensor(row_q, p.rows_o()), d_o = tensor(row_q, p.rows_o()),
-               dq = tensor(row_q, p.rows_q()), dk = tensor(row_k, p.rows_k()), dv = tensor(row_k, p.rows_k());
+               o = tensor(row_q, p.rows_o()), d_o = tensor(row_q, p.rows_o()), dq = tensor(row_q, p.rows_q()),
+               dk = tensor(row_k, p.rows_k()), dv = tensor(row_k, p.rows_k());
   q.upload(in.bf16_q);
   k.upload(in.bf16_k);
   v.upload(in.bf16_v);
@@ -86,8 +86,7 @@ BackwardOutputs check_backward(const BackwardInputs& inputs, const BackwardLaunc
   BackwardOutputs outputs = run_backward(inputs, launch);
   check_gradient_bounds(inputs, outputs);
   const AttentionInputs& in = inputs.forward;
-  const Gradients exact =
-      attention_backward(in.problem, in.q, in.k, in.v, as_double(inputs.d_o));
+  const Gradients exact = attention_backward(in.problem, in.q, in.k, in.v, as_double(inputs.d_o));
   const Deviation distance = gradient_deviation(decoded(outputs), exact);
   INFO("against the exact gradients: " << distance.sqnr_db << " dB");
   CHECK(distance.not_finite == 0);

@@ -9,14 +9,13 @@
 namespace mxfa::test {
 
 struct BackwardInputs {
-  AttentionInputs forward;     // problem, Q, K, V, kernel overrides of the backward
-  std::vector<uint16_t> d_o;   // [rows_o, heads_q, head_dim]
+  AttentionInputs forward;    // problem, Q, K, V, kernel overrides of the backward
+  std::vector<uint16_t> d_o;  // [rows_o, heads_q, head_dim]
   mxfa_attention_backward_options options{sizeof(mxfa_attention_backward_options), 0, 0, 0, 0};
 };
-BackwardInputs make_backward(
-    const reference::AttentionProblem& problem,
-    reference::DataDistribution distribution = reference::DataDistribution::kNormal, double std = 1.0,
-    uint64_t seed = 1);
+BackwardInputs make_backward(const reference::AttentionProblem& problem,
+                             reference::DataDistribution distribution = reference::DataDistribution::kNormal,
+                             double std = 1.0, uint64_t seed = 1);
 
 struct BackwardLaunch {
   int tail_rows = 0;          // rows past the last offset: NaN in the inputs, untouched in the gradients

@@ -1,6 +1,6 @@
 // attention_bwd_prepare, attention_bwd_sm90 and attention_bwd_finish on an sm_90a device, against the
-// double-precision gradients: every element within the bound of kernels that round P and dS to BF16, and N(0,1)
-// data also at 48 dB or better overall.
+// double-precision gradients: every element within the bound of kernels that round P and dS to BF16, and
+// N(0,1) data also at 48 dB or better overall.
 #include <cmath>
 #include <functional>
 
@@ -141,8 +141,7 @@ TEST_CASE("sm_90a backward: nothing to sum is +0, over poisoned outputs and work
   for (const int head_dim : kHeadDims) {
     INFO("head_dim " << head_dim);
     const int64_t width = 2 * head_dim;
-    const BackwardOutputs keys_only =
-        run_backward(make_backward(problem_of({0, 0}, {70, 200}, 2, head_dim)));
+    const BackwardOutputs keys_only = run_backward(make_backward(problem_of({0, 0}, {70, 200}, 2, head_dim)));
     CHECK(all_plus_zero(keys_only.dk, 0, 270, width));
     CHECK(all_plus_zero(keys_only.dv, 0, 270, width));
     const BackwardOutputs queries_only =
@@ -153,7 +152,8 @@ TEST_CASE("sm_90a backward: nothing to sum is +0, over poisoned outputs and work
     CHECK(all_plus_zero(mixed.dq, 0, 303, width));
     CHECK(all_plus_zero(mixed.dk, 0, 7, width));
     CHECK(all_plus_zero(mixed.dv, 0, 7, width));
-    // The window leaves keys before the first one seen, the causal mask queries before the first one that sees.
+    // The window leaves keys before the first one seen, the causal mask queries before the first one that
+    // sees.
     AttentionProblem masked = problem_of({10, 300}, {300, 10}, 2, head_dim);
     masked.causal = true;
     masked.window_left = 20;
@@ -236,8 +236,8 @@ TEST_CASE("sm_90a backward: padded rows, a workspace of zeros and a second launc
   }
 }
 
-// A GPU has one order of its own; the CPU driver delays asynchronous work and shuffles warps.  dQ is left out:
-// it is added to in the order in which tiles finish.
+// A GPU has one order of its own; the CPU driver delays asynchronous work and shuffles warps.  dQ is left
+// out: it is added to in the order in which tiles finish.
 TEST_CASE("sm_90a backward: every schedule gives the same dK and dV and a dQ within its bound",
           "[gpu][sm_90][bwd][schedules]") {
   const OnHopper hopper;

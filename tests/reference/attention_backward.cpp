@@ -9,7 +9,8 @@
 //  dS        one subtraction and one product in FP32.
 //  rounding  of P and dS to BF16 is monotone: the kernel's value lies between the roundings of the smallest
 //            and the largest possible value, so a flip near a tie is allowed exactly where one can happen.
-//  dV, dK    fused sums over 16 query rows each, of all query heads; dQ: of 16 keys each within a tile of keys,
+//  dV, dK    fused sums over 16 query rows each, of all query heads; dQ: of 16 keys each within a tile of
+//  keys,
 //            tiles then added in FP32 in any order.
 //  scale     of dQ and dK: one FP32 product.
 #include "reference/attention_backward.hpp"
@@ -71,12 +72,13 @@ class KeyHead {
 
   void run(int sequence, int head_kv) {
     const int group = p_.heads_q / p_.heads_kv;
-    const double rows = static_cast<double>(p_.len_q(sequence)), keys = static_cast<double>(p_.len_k(sequence));
+    const double rows = static_cast<double>(p_.len_q(sequence)),
+                 keys = static_cast<double>(p_.len_k(sequence));
     // Fused sums an element of dV and dK goes through: 16 rows each, tiles of rows padded.
     sums_over_rows_ = kFusedSumError * (group * (std::ceil(rows / kFusedTerms) + 8) + 1);
     // Of dQ: those of a tile of keys, then FP32 additions of tiles; with broadcast_q of the whole batch.
     const double tiles = p_.broadcast_q ? static_cast<double>(p_.rows_k()) / 128 + p_.batch : keys / 128 + 1;
-    sums_over_keys_ = kFusedSumError * 9 + (tiles + 17) * 0x1p-24;
+    sums_over_keys_ = kFusedSumError * 9 + (tiles + in_.options.more_tiles + 17) * 0x1p-24;
     for (int head = head_kv * group; head < (head_kv + 1) * group; ++head)
       for (int64_t row = 0; row < p_.len_q(sequence); ++row) query(sequence, head_kv, head, row);
   }
@@ -104,7 +106,8 @@ class KeyHead {
       double p = probability, s = ds, p_spread = 0, s_spread = 0;
       if (in_.options.round_bf16) p = round_to_bf16(probability), s = round_to_bf16(ds);
       if (in_.options.bounds) {
-        const double x_error = fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l));
+        const double x_error =
+            fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l));
         const double p_error = probability * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
         const double difference_error =
             fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));

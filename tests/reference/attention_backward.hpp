@@ -1,6 +1,6 @@
 // Gradients of softmax attention over jagged sequences in double precision, from their definition; and the
-// same with P and dS rounded to BF16 as the Hopper kernel rounds them, with a bound on what its arithmetic may
-// add.
+// same with P and dS rounded to BF16 as the Hopper kernel rounds them, with a bound on what its arithmetic
+// may add.
 //
 //   P = exp(scale Q K^T - LSE),  dV = P^T dO,  dP = dO V^T,  delta = rowsum(O * dO),
 //   dS = P * (dP - delta),       dQ = scale dS K,             dK = scale dS^T Q.
@@ -19,6 +19,7 @@ struct BackwardOptions {
   bool round_bf16 = false;  // P and dS, before the products of dV, dK and dQ
   bool bounds = false;      // fill the bounds
   int threads = 0;          // 0: all of the machine
+  double more_tiles = 0;    // tiles of keys that add to a row of dQ beside those of the problem
 };
 // What the Hopper kernel is compared with: rounded, with bounds.
 BackwardOptions hopper_backward_numerics();

@@ -172,29 +172,35 @@ Deviation gradient_deviation(const GradientValues& got, const Gradients& want) {
   return all.result();
 }
 
-std::optional<std::string> first_gradient_outside_bound(const AttentionProblem& problem,
-                                                        const GradientValues& got, const Gradients& want) {
-  const auto first = [&](const char* name, const std::vector<int32_t>& offsets, int heads,
-                         const std::vector<double>& g, const std::vector<double>& w,
-                         const std::vector<double>& bound) -> std::optional<std::string> {
-    for (size_t i = 0; i < w.size(); ++i) {
-      const bool nothing = w[i] == 0 && bound[i] == 0;
-      const double allowed = nothing ? 0 : bound[i] + half_bf16_step(std::fabs(w[i]) + bound[i]);
-      if (std::fabs(g[i] - w[i]) <= allowed && !(nothing && std::signbit(g[i]))) continue;
-      const int64_t row = static_cast<int64_t>(i) / (heads * problem.head_dim);
-      const int sequence =
-          static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
-      const Place place{sequence, static_cast<int>(i / problem.head_dim % heads), row - offsets[sequence],
-                        static_cast<int>(i % problem.head_dim)};
-      return std::string(name) + ": " + to_string(Mismatch{place, g[i], w[i], allowed});
-    }
-    return std::nullopt;
-  };
-  if (auto wrong = first("dV", problem.offsets_k, problem.heads_kv, got.dv, want.dv, want.dv_bound))
-    return wrong;
-  if (auto wrong = first("dK", problem.offsets_k, problem.heads_kv, got.dk, want.dk, want.dk_bound))
-    return wrong;
-  return first("dQ", problem.offsets_q, problem.heads_q, got.dq, want.dq, want.dq_bound);
+std::optional<Mismatch> first_outside_bound(const std::vector<int32_t>& offsets, int heads, int head_dim,
+                                            std::span<const double> got, std::span<const double> want,
+                                            std::span<const double> bound) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    const bool nothing = want[i] == 0 && bound[i] == 0;
+    const double allowed = nothing ? 0 : bound[i] + half_bf16_step(std::fabs(want[i]) + bound[i]);
+    if (std::fabs(got[i] - want[i]) <= allowed && !(nothing && std::signbit(got[i]))) continue;
+    const int64_t row = static_cast<int64_t>(i) / (int64_t{heads} * head_dim);
+    const int sequence =
+        static_cast<int>(std::upper_bound(offsets.begin(), offsets.end(), row) - offsets.begin()) - 1;
+    const Place place{sequence, static_cast<int>(i / head_dim % heads), row - offsets[sequence],
+                      static_cast<int>(i % head_dim)};
+    return Mismatch{place, got[i], want[i], allowed};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> first_gradient_outside_bound(const AttentionProblem& p, const GradientValues& got,
+                                                        const Gradients& want) {
+  if (const auto wrong =
+          first_outside_bound(p.offsets_k, p.heads_kv, p.head_dim, got.dv, want.dv, want.dv_bound))
+    return "dV: " + to_string(*wrong);
+  if (const auto wrong =
+          first_outside_bound(p.offsets_k, p.heads_kv, p.head_dim, got.dk, want.dk, want.dk_bound))
+    return "dK: " + to_string(*wrong);
+  if (const auto wrong =
+          first_outside_bound(p.offsets_q, p.heads_q, p.head_dim, got.dq, want.dq, want.dq_bound))
+    return "dQ: " + to_string(*wrong);
+  return std::nullopt;
 }
 
 double bf16_forward_tolerance(const AttentionProblem& problem, std::span<const double> q,

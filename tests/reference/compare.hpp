@@ -63,12 +63,18 @@ std::optional<Mismatch> first_lse_outside_tolerance(const AttentionProblem& prob
 struct GradientValues {
   std::vector<double> dq, dk, dv;
 };
-// dQ, dK and dV as one: a single one may be zero by nature (a softmax over one key has no gradient of scores).
+// dQ, dK and dV as one: a single one may be zero by nature (a softmax over one key has no gradient of
+// scores).
 Deviation gradient_deviation(const GradientValues& got, const Gradients& want);
 // First element outside its bound and the rounding of the stored gradient, with the tensor's name before the
 // place; where nothing contributes, it must be +0.
 std::optional<std::string> first_gradient_outside_bound(const AttentionProblem& problem,
                                                         const GradientValues& got, const Gradients& want);
+
+// The same of one of them, [rows, heads, head_dim] with the sequences' offsets.
+std::optional<Mismatch> first_outside_bound(const std::vector<int32_t>& offsets, int heads, int head_dim,
+                                            std::span<const double> got, std::span<const double> want,
+                                            std::span<const double> bound);
 
 // Gates against the exact reference on N(0,1) data.
 inline constexpr double kMxfp8ForwardMinCosine = 0.998, kMxfp8ForwardMinSqnrDb = 24.0,
