@@ -20,6 +20,7 @@ struct HazardKernel {
   std::string target = "sm_100a";
   unsigned ctas = 1, cluster = 1;
   std::string before = {};  // executed by all before the first barrier
+  int cta_group = 1;        // of the tcgen05 instructions
 };
 
 inline std::string hazard_text(const HazardKernel& k) {
@@ -64,7 +65,15 @@ inline std::string hazard_text(const HazardKernel& k) {
     text +=
         "  and.b32 %tmem, %tmem, 0xffff;\n  setp.ne.u32 %p15, %warp, 0;\n  @%p15 bra done;\n"
         "  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 128;\ndone:\n";
-  return text + "  ret;\n}\n";
+  text += "  ret;\n}\n";
+  // For a pair: M = 256 and N = 32 instead of 128 and 16, so that each CTA has the same operands.
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    for (size_t at = 0; k.cta_group == 2 && (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  };
+  replace("cta_group::1", "cta_group::2");
+  replace("0x8040490", "0x10080490");
+  return text;
 }
 
 struct HazardResult {
@@ -122,7 +131,7 @@ inline std::vector<emulator::Schedule> hazard_schedules() {
 // ---- pieces of roles
 inline std::string wait_for(int barrier, int parity) {
   static int number = 0;
-  const std::string label = "wait_" + std::to_string(number++);
+  const std::string label = "held_" + std::to_string(number++);
   return label + ":\n  mbarrier.try_wait.parity.shared::cta.b64 %p14, [%bar+" + std::to_string(8 * barrier) +
          "], " + std::to_string(parity) + ";\n  @!%p14 bra " + label + ";\n";
 }

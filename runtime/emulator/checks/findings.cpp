@@ -10,7 +10,13 @@ namespace mxfa::emulator {
 void Findings::add(const char* rule, Severity severity, uint32_t pc, uint32_t other,
                    const std::function<std::string()>& text) {
   const auto [place, fresh] = known_.try_emplace({rule, pc, other}, list_.size());
-  if (fresh)
+  if (fresh && program_) {
+    const std::string line = program_->cuda_line(pc), other_line = program_->cuda_line(other);
+    if (!line.empty() && !other_line.empty())
+      place->second =
+          lines_.try_emplace(fmt::format("{}|{}|{}", rule, line, other_line), list_.size()).first->second;
+  }
+  if (place->second == list_.size())
     list_.push_back({rule, severity, text()});
   else
     ++list_[place->second].count;

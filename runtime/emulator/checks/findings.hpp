@@ -24,6 +24,8 @@ struct Finding {
 
 class Findings {
  public:
+  // Unrolled code has many instructions of one source line: findings at the same two lines count as one.
+  void name_lines(const Program& program) { program_ = &program; }
   // The same rule at the same two instructions is kept once and counted; `text` is called for the first only.
   // pc: of the instruction that shows it; other: of the one it conflicts with, or any number that tells
   // findings apart.
@@ -37,6 +39,8 @@ class Findings {
  private:
   std::vector<Finding> list_;
   std::map<std::tuple<std::string, uint32_t, uint32_t>, size_t> known_;
+  std::map<std::string, size_t> lines_;  // rule and both source lines
+  const Program* program_ = nullptr;
 };
 
 // "cta 0 warp 3 lanes 0x1, file.cuh:34, PTX line 12: st.shared..." of an instruction.

@@ -44,6 +44,7 @@ Races::Races(CheckMode mode, Findings& findings) : mode_(mode), findings_(findin
 void Races::cluster_begins(Cluster& cluster) {
   grid_ = cluster.grid;
   program_ = cluster.grid->kernel->program;
+  findings_.name_lines(*program_);
   auto s = std::make_unique<ClusterState>();
   s->cluster = &cluster;
   s->number = next_number_++;

@@ -1,13 +1,32 @@
 // Where micro-operations come from.
+#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 
 #include "core/kernel.hpp"
 #include "ptx/ast.hpp"
 #include "ptx/source.hpp"
 
 namespace mxfa::emulator {
+
+namespace {
+
+// "mxfa::ptx::tcgen05_wait_ld" from the mangled name: namespaces and name, no parameters.
+std::string readable(const std::string& mangled) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), std::free);
+  if (status != 0 || !text) return mangled;
+  std::string name = text.get();
+  if (const size_t parameters = name.find('('); parameters != std::string::npos) name.resize(parameters);
+  if (const size_t templates = name.find('<'); templates != std::string::npos) name.resize(templates);
+  return name.substr(name.rfind(' ') + 1);  // templates carry their return type
+}
+
+}  // namespace
 
 Program::Program() = default;
 Program::~Program() = default;
@@ -33,7 +52,7 @@ std::string Program::cuda_line(uint32_t pc) const {
   };
   std::string text = place(l.file, l.line);
   if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
-    text += " in " + it->second;
+    text += " in " + readable(it->second);
   if (l.inlined_line) text += ", inlined at " + place(l.inlined_file, l.inlined_line);
   return text;
 }
