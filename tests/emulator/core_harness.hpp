@@ -50,9 +50,10 @@ struct CoreResult {
   int code = 0;
 };
 
-inline CoreResult run_core(const CoreKernel& k, size_t words, emulator::Schedule schedule = {}) {
+inline CoreResult run_core(const CoreKernel& k, size_t words, emulator::Schedule schedule = {},
+                           const emulator::Mutation* mutation = nullptr) {
   using namespace emulator;
-  const auto module = Module::load(core_text(k), blackwell(), test_arena());
+  const auto module = Module::load(core_text(k), blackwell(), test_arena(), mutation);
   CoreResult result;
   const uint64_t out = test_arena().allocate(words * 4);
   Launch launch;

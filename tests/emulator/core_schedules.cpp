@@ -1,4 +1,6 @@
 // Schedules change order, never meaning; the same seed gives the same run.
+#include <algorithm>
+
 #include "core_harness.hpp"
 #include "support/catch.hpp"
 
@@ -10,7 +12,10 @@ using mxfa::test::store_word;
 namespace {
 
 constexpr Schedule kLazy{Schedule::Kind::Lazy, 0};
+constexpr Schedule kEager{Schedule::Kind::Eager, 0};
 Schedule random(uint64_t seed) { return {Schedule::Kind::Random, seed}; }
+Schedule pct(uint64_t seed, uint32_t depth) { return {Schedule::Kind::Pct, seed, depth}; }
+Schedule split(uint64_t seed) { return {Schedule::Kind::Split, seed}; }
 
 // A ring of two stages: warp 0 copies 64 words a turn from global memory with bulk copies, warp 1 adds them
 // up.
@@ -66,30 +71,143 @@ uint32_t expected(uint32_t lane) {
 }  // namespace
 
 TEST_CASE("a correct pipeline gives the same bits under every schedule", "[core]") {
-  std::vector<Schedule> schedules{{}, kLazy};
-  for (uint64_t seed = 0; seed < 12; ++seed) schedules.push_back(random(seed));
+  std::vector<Schedule> schedules{{}, kLazy, kEager};
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    schedules.push_back(random(seed));
+    schedules.push_back(pct(seed, 1 + static_cast<uint32_t>(seed % 4)));
+    schedules.push_back(split(seed));
+  }
   for (const Schedule& s : schedules) {
-    CAPTURE(static_cast<int>(s.kind), s.seed);
+    CAPTURE(s.name(), s.seed);
     const auto r = run_core(ring(true), 32, s);
     REQUIRE(r.fault == "");
     for (uint32_t lane = 0; lane < 32; ++lane) CHECK(r.words[lane] == expected(lane));
   }
 }
 
-TEST_CASE("data read without waiting is wrong under the lazy schedule", "[core]") {
-  const auto r = run_core(ring(false), 32, kLazy);
-  bool differs = !r.fault.empty();
-  for (uint32_t lane = 0; lane < 32; ++lane) differs = differs || r.words[lane] != expected(lane);
-  CHECK(differs);
+TEST_CASE("data read without waiting is wrong under the lazy and eager schedules", "[core]") {
+  for (const Schedule& s : {kLazy, kEager}) {
+    const auto r = run_core(ring(false), 32, s);
+    bool differs = !r.fault.empty();
+    for (uint32_t lane = 0; lane < 32; ++lane) differs = differs || r.words[lane] != expected(lane);
+    CHECK(differs);
+  }
 }
 
 TEST_CASE("the same seed runs the same way", "[core]") {
-  const auto a = run_core(ring(true), 32, random(7)), b = run_core(ring(true), 32, random(7));
-  CHECK(a.counters.warp_instructions == b.counters.warp_instructions);
-  bool other = false;
-  for (uint64_t seed = 8; seed < 16 && !other; ++seed)
-    other = run_core(ring(true), 32, random(seed)).counters.warp_instructions != a.counters.warp_instructions;
-  CHECK(other);
+  const auto trace = [](const Schedule& s) { return run_core(ring(true), 32, s).counters.trace; };
+  CHECK(trace(kLazy) == trace(kLazy));
+  for (const auto& policy :
+       {+[](uint64_t seed) { return random(seed); }, +[](uint64_t seed) { return pct(seed, 3); },
+        +[](uint64_t seed) { return split(seed); }}) {
+    CHECK(trace(policy(7)) == trace(policy(7)));
+    CHECK(trace(policy(7)) != trace(policy(8)));
+  }
+}
+
+TEST_CASE("eager: the destination of a store in flight is lost at once", "[core]") {
+  const CoreKernel k{
+      "  .shared .align 16 .b8 box[16];\n  mov.u32 %r1, box;\n  setp.ne.u32 %p1, %lane, 0;\n  @%p1 bra "
+      "done;\n"
+      "  st.global.u32 [%out], 5;\n  st.shared.v4.u32 [%r1], {7, 7, 7, 7};\n  "
+      "fence.proxy.async.shared::cta;\n"
+      "  cp.async.bulk.global.shared::cta.bulk_group [%out], [%r1], 16;\n  cp.async.bulk.commit_group;\n"
+      "  ld.global.u32 %r2, [%out];\n  cp.async.bulk.wait_group 0;\n  st.global.u32 [%out+16], %r2;\n"
+      "done:\n  ret;"};
+  CHECK(run_core(k, 5, kLazy).words[4] == 5);
+  const auto eager = run_core(k, 5, kEager);
+  CHECK(eager.words[4] == 0xffffffff);
+  CHECK(eager.words[0] == 7);
+}
+
+namespace {
+
+// Lanes below 16 write a word each behind a branch, then every lane reads one of them.
+CoreKernel exchange(bool synchronise) {
+  return {
+      "  .shared .align 4 .b8 box[128];\n  mov.u32 %r1, box;\n  mad.lo.u32 %r2, %lane, 4, %r1;\n"
+      "  st.shared.u32 [%r2], 0;\n  bar.warp.sync -1;\n  setp.ge.u32 %p1, %lane, 16;\n  @%p1 bra join;\n"
+      "  add.u32 %r3, %lane, 100;\n  st.shared.u32 [%r2], %r3;\njoin:\n" +
+      std::string(synchronise ? "  bar.warp.sync -1;\n" : "") +
+      "  and.b32 %r4, %lane, 15;\n  mad.lo.u32 %r4, %r4, 4, %r1;\n  ld.shared.u32 %r5, [%r4];\n" +
+      store_word("%lane", "%r5") + "  bar.sync 0;\n  ret;"};
+}
+
+bool exchanged(const mxfa::test::CoreResult& r) {
+  REQUIRE(r.fault == "");
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    if (r.words[lane] != 100 + lane % 16) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("split: lanes that diverged do not meet again by themselves", "[core]") {
+  CHECK(exchanged(run_core(exchange(false), 32)));  // as a device that reconverges
+  bool all = true;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    all = exchanged(run_core(exchange(false), 32, split(seed))) && all;
+    CHECK(exchanged(run_core(exchange(true), 32, split(seed))));
+  }
+  CHECK(!all);
+}
+
+TEST_CASE("pct: between change points one warp runs as long as it can", "[core]") {
+  // Two warps write their number into a log four times each.
+  const CoreKernel k{
+      "  .shared .align 4 .b8 place[4];\n  mov.u32 %r1, place;\n  setp.ne.u32 %p1, %lane, 0;\n"
+      "  shr.u32 %r2, %tid, 5;\n  setp.eq.u32 %p2, %tid, 0;\n  @%p2 st.shared.u32 [%r1], 0;\n  bar.sync 0;\n"
+      "  @%p1 bra done;\n  mov.u32 %r4, 0;\nagain:\n  atom.shared.add.u32 %r3, [%r1], 1;\n" +
+          store_word("%r3", "%r2") +
+          "  add.u32 %r4, %r4, 1;\n  setp.lt.u32 %p3, %r4, 4;\n  @%p3 bra again;\ndone:\n  ret;",
+      {},
+      {},
+      64};
+  const auto changes = [&](const Schedule& s) {
+    const auto r = run_core(k, 8, s);
+    REQUIRE(r.fault == "");
+    int count = 0;
+    for (size_t i = 1; i < 8; ++i) count += r.words[i] != r.words[i - 1];
+    return count;
+  };
+  bool interrupted = false, first = false, second = false;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    CHECK(changes(pct(seed, 1)) == 1);
+    (run_core(k, 8, pct(seed, 1)).words[0] == 0 ? first : second) = true;
+    const int twice = changes(pct(seed, 2));
+    CHECK(twice <= 2);  // one change point
+    interrupted = interrupted || twice == 2;
+  }
+  CHECK(interrupted);
+  CHECK(first);
+  CHECK(second);
+}
+
+TEST_CASE("a seed chooses what PTX leaves open: the elected lane and the order of CTAs", "[core]") {
+  const CoreKernel leader{"  elect.sync %r1|%p1, 0xffffffff;\n  elect.sync %r2|%p2, 0xffffffff;\n" +
+                          store_word("0", "%r1") + store_word("1", "%r2") + "  ret;"};
+  const CoreKernel order{
+      "  setp.ne.u32 %p1, %lane, 0;\n  @%p1 bra done;\n  mov.u64 %w1, place;\n"
+      "  atom.global.add.u32 %r1, [%w1], 1;\n  mov.u32 %r2, %ctaid.x;\n" +
+          store_word("%r1", "%r2") + "done:\n  ret;",
+      {},
+      ".global .align 4 .u32 place;\n",
+      32,
+      8};
+  CHECK(run_core(leader, 2).words[0] == 0);
+  CHECK(run_core(order, 8).words == std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  bool other_leader = false, other_order = false;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const auto elected = run_core(leader, 2, random(seed)).words;
+    CHECK(elected[0] == elected[1]);  // PTX: the same for the same members
+    other_leader = other_leader || elected[0] != 0;
+    auto started = run_core(order, 8, random(seed)).words;
+    other_order = other_order || !std::is_sorted(started.begin(), started.end());
+    std::sort(started.begin(), started.end());
+    CHECK(started == std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  CHECK(other_leader);
+  CHECK(other_order);
 }
 
 TEST_CASE("counters count instructions, lanes and bytes", "[core]") {

@@ -180,3 +180,19 @@ TEST_CASE("a tensor copy that starts between multiples of 16 bytes is an illegal
   CHECK(mentions(cu.last_report(), {"coordinate 0", "16 bytes", "culprit"}));
   cu.ready();
 }
+
+TEST_CASE("a report ends with the environment that runs the launch again", "[driver][emulator-only]") {
+  Driver& cu = Driver::of("b200");
+  setenv("MXFA_EMU_SCHEDULE", "pct", 1);
+  setenv("MXFA_EMU_SEED", "9", 1);
+  CHECK(run(cu, "  trap;", 0) == CUDA_ERROR_LAUNCH_FAILED);
+  CHECK(mentions(cu.last_report(), {"replay with MXFA_EMU_SCHEDULE=pct:3 MXFA_EMU_SEED=9"}));
+  cu.ready();
+  setenv("MXFA_EMU_SCHEDULE", "lazy", 1);
+  CHECK(run(cu, "  trap;", 0) == CUDA_ERROR_LAUNCH_FAILED);
+  CHECK(mentions(cu.last_report(), {"replay with MXFA_EMU_SCHEDULE=lazy"}));
+  CHECK(std::string(cu.last_report()).find("MXFA_EMU_SEED") == std::string::npos);
+  cu.ready();
+  unsetenv("MXFA_EMU_SCHEDULE");
+  unsetenv("MXFA_EMU_SEED");
+}

@@ -245,7 +245,7 @@ TEST_CASE("clusters that fit on the device at one CTA an SM", "[driver]") {
 
 TEST_CASE("the schedule is read at every launch and a bad one is refused", "[driver][emulator-only]") {
   Launcher launch("b200");
-  for (const char* kind : {"functional", "lazy", "random"}) {
+  for (const char* kind : {"functional", "lazy", "eager", "random", "pct", "pct:2", "split"}) {
     setenv("MXFA_EMU_SCHEDULE", kind, 1);
     setenv("MXFA_EMU_SEED", "12345", 1);
     CHECK(launch.plain("nothing", {}, {32, 1, 1}) == CUDA_SUCCESS);
@@ -254,9 +254,12 @@ TEST_CASE("the schedule is read at every launch and a bad one is refused", "[dri
   CHECK(launch.plain("nothing", {}, {32, 1, 1}) == CUDA_ERROR_INVALID_VALUE);
   CHECK(mentions(launch.cu.last_report(), {"MXFA_EMU_SEED", "12x"}));
   unsetenv("MXFA_EMU_SEED");
-  setenv("MXFA_EMU_SCHEDULE", "eager", 1);
-  CHECK(launch.plain("nothing", {}, {32, 1, 1}) == CUDA_ERROR_INVALID_VALUE);
-  CHECK(mentions(launch.cu.last_report(), {"MXFA_EMU_SCHEDULE", "eager", "functional", "lazy", "random"}));
+  for (const char* kind : {"greedy", "pct:", "pct:0", "pct:2x", "lazy:2"}) {
+    setenv("MXFA_EMU_SCHEDULE", kind, 1);
+    CHECK(launch.plain("nothing", {}, {32, 1, 1}) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(mentions(launch.cu.last_report(),
+                   {"MXFA_EMU_SCHEDULE", kind, "functional", "lazy", "eager", "random", "pct", "split"}));
+  }
   unsetenv("MXFA_EMU_SCHEDULE");
 }
 

@@ -13,7 +13,7 @@ struct ScheduleFor {
   explicit ScheduleFor(const char* name) { setenv("MXFA_EMU_SCHEDULE", name, 1); }
   ~ScheduleFor() { unsetenv("MXFA_EMU_SCHEDULE"); }
 };
-constexpr const char* kSchedules[] = {"functional", "lazy", "random"};
+constexpr const char* kSchedules[] = {"functional", "lazy", "eager", "random", "pct", "split"};
 
 const std::string kClusterSync = "  barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;\n";
 

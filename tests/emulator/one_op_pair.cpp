@@ -85,7 +85,7 @@ TEST_CASE("tcgen05 with cta_group::2: M = 256 over two CTAs", "[one_op]") {
       "  tcgen05.fence::before_thread_sync;\n  barrier.cluster.arrive.release;\n  "
       "barrier.cluster.wait.acquire;\n"
       "  @!%p17 bra released;\n  tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r70, 32;\nreleased:\n";
-  for (const char* schedule : {"functional", "lazy", "random"}) {
+  for (const char* schedule : {"functional", "lazy", "eager", "random", "pct", "split"}) {
     CAPTURE(schedule);
     setenv("MXFA_EMU_SCHEDULE", schedule, 1);
     const auto out = run_kernel(

@@ -246,7 +246,7 @@ TEST_CASE("wgmma: wait_group N leaves the N youngest groups running", "[one_op]"
   const std::string body = prologue(t) + "  .reg .b32 %e<8>;\n" + kFence + mma(t, "0") + kCommit +
                            mma(t, "0", "%e") + mma(t, "1", "%e") + kCommit + wait(1) + store(t) +
                            "  add.u64 %out, %out, 4096;\n" + wait(0) + store(t, "%e");
-  for (const char* schedule : {"functional", "lazy", "random"}) {
+  for (const char* schedule : {"functional", "lazy", "eager", "random", "pct", "split"}) {
     setenv("MXFA_EMU_SCHEDULE", schedule, 1);
     const auto out = run_kernel({body, kDynamic, "sm_90a", 128, 1, 1, kShared}, operands(t), 2048);
     unsetenv("MXFA_EMU_SCHEDULE");

@@ -6,6 +6,7 @@
 #include "core/handlers.hpp"
 #include "core/observer.hpp"
 #include "core/results.hpp"
+#include "core/simt.hpp"
 #include "core/sync.hpp"
 #include "memory/memory.hpp"
 
@@ -255,7 +256,7 @@ Step rank_of(Exec& x, const MicroOp& op) {
 
 void require_whole_warp(Exec& x) {
   const uint32_t alive = x.warp->alive;
-  if (x.mask == alive) {
+  if (x.mask == alive || simt::gather(x) == alive) {
     Wait& wait = x.current().wait;
     if (wait.kind == Wait::Kind::Aligned) wait.kind = Wait::Kind::None;
     return;

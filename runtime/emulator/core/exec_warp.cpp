@@ -230,10 +230,19 @@ Handler float_reduction(bool absolute, bool nan) {
   return nan ? &reduce_floats<kMax, false, true> : &reduce_floats<kMax, false, false>;
 }
 
-// PTX promises one deterministic leader per member mask; the lowest lane here.
+// PTX promises one deterministic leader per member mask, not which: the lowest lane, or one that depends on
+// the seed.
+uint32_t leader_of(const Exec& x, uint32_t members) {
+  uint32_t lanes = x.mask;
+  if (x.grid->schedule.randomised()) {
+    const uint64_t skip = x.grid->random.of(members) % static_cast<uint32_t>(std::popcount(lanes));
+    for (uint64_t k = 0; k < skip; ++k) lanes &= lanes - 1;
+  }
+  return static_cast<uint32_t>(lowest_lane(lanes));
+}
 Step elect_lane(Exec& x, const MicroOp& op) {  // src0 member mask; dst lane number, dst2 predicate
   return collective(x, op.src[0], true, [&] {
-    const uint32_t leader = x.first_lane();
+    const uint32_t leader = leader_of(x, x.src(op.src[0]).lane[x.first_lane()]);
     for_lanes<uint32_t>(x.mask, lanes<uint32_t>(x.dst(op.dst)), [=](int) { return leader; });
     x.set_pred(op.dst2, 1u << leader);
   });

@@ -20,7 +20,8 @@ const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info);
 
 namespace {
 
-constexpr uint32_t kPatience = 300;   // polling rounds until a cluster is parked
+constexpr uint32_t kPatience = 300;          // polling rounds until a cluster is parked
+constexpr uint64_t kMaxShuffled = 1u << 20;  // clusters; larger grids start in order
 constexpr uint32_t kIdleCycles = 64;  // turns of all parked clusters without any change that count as a hang
 
 void check_launch(const Launch& launch, const Kernel& kernel, const DeviceModel& device) {
@@ -56,7 +57,7 @@ class GridRun {
                              kernel.info.required_cluster.x;
     grid_.dynamic_shared = launch.dynamic_shared;
     grid_.schedule = launch.schedule;
-    grid_.random.seed(launch.schedule.seed);
+    grid_.random = Random(launch.schedule.seed);
     grid_.parameters = launch.parameters;
     grid_.observers = launch.observers;
   }
@@ -94,6 +95,7 @@ class GridRun {
     const uint64_t room = std::max<uint64_t>(1, static_cast<uint64_t>(device_.sm_count) / (c.x * c.y * c.z));
     uint64_t& next = grid_.next_cluster;  // cluster launch control takes from it too
     uint32_t idle_cycles = 0;
+    shuffle_clusters(total, room);
     std::vector<std::unique_ptr<Resident>> parked;
     while (next < total || !parked.empty()) {
       bool changed = false;
@@ -104,10 +106,10 @@ class GridRun {
       }
       std::erase(parked, nullptr);
       while (next < total && parked.size() < room) {
-        const auto x = static_cast<uint32_t>(next % clusters.x),
-                   y = static_cast<uint32_t>(next / clusters.x % clusters.y);
-        const auto z = static_cast<uint32_t>(next / clusters.x / clusters.y);
-        ++next;
+        const uint64_t number = grid_.cluster_at(next++);
+        const auto x = static_cast<uint32_t>(number % clusters.x),
+                   y = static_cast<uint32_t>(number / clusters.x % clusters.y);
+        const auto z = static_cast<uint32_t>(number / clusters.x / clusters.y);
         auto r = start({x, y, z});
         changed = true;
         if (!run(*r)) {
@@ -120,6 +122,17 @@ class GridRun {
       idle_cycles = changed ? 0 : idle_cycles + 1;
       if (idle_cycles >= kIdleCycles) parked.front()->scheduler->report_livelock();
     }
+  }
+
+  // PTX promises no order of clusters, but programs rely on the device not starting one while earlier ones
+  // wait for room: only those that fit at once change places.
+  void shuffle_clusters(uint64_t total, uint64_t room) {
+    if (!launch_.schedule.randomised() || total > kMaxShuffled) return;
+    grid_.order.resize(total);
+    for (uint64_t k = 0; k < total; ++k) grid_.order[k] = static_cast<uint32_t>(k);
+    for (uint64_t first = 0; first < total; first += room)
+      for (uint64_t left = std::min(room, total - first); left > 1; --left)
+        std::swap(grid_.order[first + left - 1], grid_.order[first + grid_.random() % left]);
   }
 
   std::unique_ptr<Resident> start(Dim3 id) {

@@ -36,15 +36,28 @@ struct KernelInfo {
   Dim3 required_cluster{0, 0, 0};  // .reqnctapercluster / .explicitcluster; 0 = none
 };
 
+// One place of a module where threads, or threads and asynchronous work, synchronise.
+struct SyncSite {
+  std::string function, kind, ptx, cuda;  // ptx: the instruction; cuda: "file:line", empty without -lineinfo
+  uint32_t line = 0;                      // of the PTX
+};
+// A module to be loaded without one of its synchronisations (by number; none: complete).
+struct Mutation {
+  std::optional<size_t> site;
+};
+
 // A loaded module: kernels and module-scope variables (already placed in the arena and initialised).
 class Module {
  public:
   // PTX text for this device.  `arena` holds .global and .const variables.  Throws PtxError.
-  static std::unique_ptr<Module> load(std::string_view ptx, const DeviceModel& device, Arena& arena);
+  static std::unique_ptr<Module> load(std::string_view ptx, const DeviceModel& device, Arena& arena,
+                                      const Mutation* mutation = nullptr);
   virtual ~Module() = default;
   virtual const KernelInfo* find_kernel(std::string_view name) const = 0;
   virtual std::vector<std::string> kernel_names() const = 0;
   virtual bool find_global(std::string_view name, uint64_t* address, uint64_t* bytes) const = 0;
+  // In the order of the text; none unless the module was loaded with a Mutation.
+  virtual const std::vector<SyncSite>& sync_sites() const = 0;
 };
 
 struct Launch {

@@ -5,9 +5,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mxfa::emulator {
@@ -47,18 +48,33 @@ struct Dim3 {
 };
 
 // Order of events.  Policies never change meaning, only order.
+//   Functional  asynchronous work is done when it is issued
+//   Lazy        as late as legal, when nothing else can run; sources are read late
+//   Eager       destinations are overwritten when the work is issued (copies: by poison; the tensor pipe: by
+//               its result), sources of copies are read late, everything completes late and youngest first
+//   Random      at every synchronisation point a uniform choice among runnable fragments and legal events
+//   Pct         fragments and queues of asynchronous work have random priorities, the highest runs, and at
+//               depth - 1 random synchronisation points the running one falls below all others (Burckhardt et
+//               al., "A randomized scheduler with probabilistic guarantees of finding bugs")
+//   Split       as Random, and lanes of a warp that diverged meet again only where an instruction makes them
+// The last three also vary what PTX leaves open: whether a try_wait gives up, the order in which clusters
+// start and are granted, which lane is elected.
 struct Schedule {
-  enum class Kind { Functional, Lazy, Random } kind = Kind::Functional;
+  enum class Kind { Functional, Lazy, Eager, Random, Pct, Split } kind = Kind::Functional;
   uint64_t seed = 0;
-  // Functional: asynchronous work is done when it is issued.  Lazy: as late as legal, when nothing else can
-  // run.  Random: at every synchronisation point a uniform choice among runnable warps and legal events.
+  uint32_t depth = 3;  // Pct
+  bool randomised() const { return kind >= Kind::Random; }
+  std::string name() const;  // as MXFA_EMU_SCHEDULE spells it
 };
+std::optional<Schedule> parse_schedule(std::string_view text);
+extern const char* const kScheduleNames;
 
 // Counters of one launch, for reports and benchmarks.
 struct Counters {
   uint64_t warp_instructions = 0, lane_instructions = 0;
   uint64_t mma_instructions = 0, mma_macs = 0;  // tensor core
   uint64_t tma_bytes = 0, bulk_bytes = 0;
+  uint64_t trace = 0;  // hash of what ran when: the same seed must give the same one
 };
 
 class Kernel;  // core/kernel.hpp: a lowered entry

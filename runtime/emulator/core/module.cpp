@@ -9,16 +9,19 @@
 #include "memory/memory.hpp"
 #include "ptx/lower.hpp"
 #include "ptx/parser.hpp"
+#include "ptx/sync_sites.hpp"
 
 namespace mxfa::emulator {
 namespace {
 
 class LoadedModule final : public Module {
  public:
-  LoadedModule(std::string_view ptx, const DeviceModel& device, Arena& arena) : arena_(arena) {
+  LoadedModule(std::string_view ptx, const DeviceModel& device, Arena& arena, const Mutation* mutation)
+      : arena_(arena) {
     program_.source = std::make_unique<ptx::Source>(std::string(ptx));
     program_.module = ptx::parse(*program_.source);
     check_target(device);
+    if (mutation) mutate(*mutation);
     try {
       place_variables();
       ptx::lower_module(program_, device);
@@ -51,6 +54,7 @@ class LoadedModule final : public Module {
     *bytes = v.bytes;
     return true;
   }
+  const std::vector<SyncSite>& sync_sites() const override { return sync_sites_; }
   const Kernel* find(std::string_view name) const {
     for (const auto& k : kernels_)
       if (k->info.name == name) return k.get();
@@ -80,6 +84,19 @@ class LoadedModule final : public Module {
       program_.source->fail(static_cast<uint32_t>(target.data() - program_.source->text().data()),
                             fmt::format("PTX for {} does not run on {} (compute capability {}.{})", target,
                                         device.name, device.major, device.minor));
+  }
+
+  void mutate(const Mutation& mutation) {
+    const std::vector<ptx::SyncSite> sites = ptx::sync_sites(*program_.module);
+    for (const ptx::SyncSite& site : sites) {
+      const ptx::Function& function = program_.module->functions[site.function];
+      const ptx::Instruction& i = function.instructions[site.instruction];
+      sync_sites_.push_back({std::string(function.name), site.kind, program_.ptx_text(i.position),
+                             program_.cuda_line(site.function, i.location),
+                             program_.source->line(i.position)});
+    }
+    if (mutation.site && *mutation.site < sites.size())
+      ptx::delete_site(*program_.module, sites[*mutation.site]);
   }
 
   void place_variables() {
@@ -173,12 +190,14 @@ class LoadedModule final : public Module {
   Program program_;
   std::vector<uint64_t> allocations_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::vector<SyncSite> sync_sites_;
 };
 
 }  // namespace
 
-std::unique_ptr<Module> Module::load(std::string_view ptx, const DeviceModel& device, Arena& arena) {
-  return std::make_unique<LoadedModule>(ptx, device, arena);
+std::unique_ptr<Module> Module::load(std::string_view ptx, const DeviceModel& device, Arena& arena,
+                                     const Mutation* mutation) {
+  return std::make_unique<LoadedModule>(ptx, device, arena, mutation);
 }
 
 const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info) {

@@ -36,16 +36,23 @@ uint32_t Program::ptx_line_number(uint32_t pc) const {
 }
 
 std::string Program::ptx_line(uint32_t pc) const {
-  if (pc >= origins.size()) return "(end of the code)";
-  // The statement from the opcode on, not the whole line: inline assembly puts many on one.
-  std::string_view text = source->text().substr(origins[pc].position);
+  return pc < origins.size() ? ptx_text(origins[pc].position) : "(end of the code)";
+}
+
+std::string Program::ptx_text(uint32_t position) const {
+  // The statement, not the whole line: inline assembly puts many on one.
+  std::string_view text = source->text().substr(position);
   text = text.substr(0, std::min<size_t>({text.find(';'), text.find('\n'), 120}));
   return std::string(text);
 }
 
 std::string Program::cuda_line(uint32_t pc) const {
-  if (pc >= origins.size() || origins[pc].location < 0 || origins[pc].function < 0) return {};
-  const ptx::Location& l = module->functions[origins[pc].function].locations[origins[pc].location];
+  return pc < origins.size() ? cuda_line(origins[pc].function, origins[pc].location) : std::string();
+}
+
+std::string Program::cuda_line(int32_t function, int32_t location) const {
+  if (location < 0 || function < 0) return {};
+  const ptx::Location& l = module->functions[function].locations[location];
   const auto place = [&](uint32_t file, uint32_t line) {
     const auto it = module->files.find(file);
     return fmt::format("{}:{}", it == module->files.end() ? fmt::format("file {}", file) : it->second, line);

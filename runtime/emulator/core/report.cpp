@@ -107,10 +107,8 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
     if (cta->finished) table += fmt::format("\n  {} has exited", cta_name(*cta));
   }
   std::string text = fmt::format("{}\n{}\nkernel {}, schedule {}", kind, headline, grid.kernel->info.name,
-                                 grid.schedule.kind == Schedule::Kind::Random
-                                     ? fmt::format("random, seed {}", grid.schedule.seed)
-                                 : grid.schedule.kind == Schedule::Kind::Lazy ? "lazy"
-                                                                              : "functional");
+                                 grid.schedule.name());
+  if (grid.schedule.randomised()) text += fmt::format(", seed {}", grid.schedule.seed);
   text += "\nwaited for:";
   for (const auto& [why, count] : reasons)
     text += fmt::format("\n  {} warp{}: {}", count, count == 1 ? "" : "s", why);

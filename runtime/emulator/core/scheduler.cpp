@@ -1,7 +1,9 @@
-// The interpreter's loop and the schedules: functional, lazy, random.
+// The interpreter's loop, and the schedules (core/machine.hpp).
 #include "core/scheduler.hpp"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "core/aligned.hpp"
 #include "core/observer.hpp"
@@ -18,6 +20,10 @@ constexpr int32_t kBranchBudget =
     512;  // backward branches of a slice: a poll loop must not keep the others from running
 constexpr uint32_t kIdleBeforeBreaking =
     64;  // polling rounds until waiting lanes are let go (independent thread scheduling)
+constexpr uint64_t kEventThread = 1ull << 62;  // threads of asynchronous work, apart from those of fragments
+// Pct wants change points spread over the synchronisation points of a run, whose number is not known before:
+// each is below a random power of two up to this exponent.
+constexpr uint64_t kChangeExponents = 15;
 constexpr uint32_t kExpiredLimit = 256;  // try_waits may give up this often before a standstill is a deadlock
 
 }  // namespace
@@ -31,6 +37,13 @@ Scheduler::Scheduler(Grid& grid, Cluster& cluster) : grid_(grid), cluster_(clust
   x_.base[1] = x_.program->constants.data();
   x_.observed = emulator::observed(grid) ? kObserved : 0;
   live_ctas_ = static_cast<uint32_t>(cluster.ctas.size());
+  if (grid.schedule.kind == Schedule::Kind::Pct) {
+    for (uint32_t k = 1; k < grid.schedule.depth; ++k) {
+      const uint64_t range = 2ull << (grid.random() % kChangeExponents);
+      changes_.push_back(grid.random() % range);
+    }
+    std::sort(changes_.begin(), changes_.end());
+  }
 }
 
 bool Scheduler::runnable(const Warp&, const Fragment& f) const {
@@ -107,10 +120,13 @@ void Scheduler::fault(const Fault& f) {
   throw Fault(f.code, fmt::format("{}\n{}", f.what(), describe_place(grid_, *x_.warp, x_.at, x_.mask)));
 }
 
-void Scheduler::run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_at_sync) {
+Step Scheduler::run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_at_sync) {
   bind(cta, warp, fragment);
   const uint32_t alive = warp.alive;
+  const uint64_t clock = grid_.clock;
   const Step step = interpret(stop_at_sync);
+  uint64_t& trace = grid_.counters.trace;
+  trace = mix(trace + cluster_.events.trace() + Place{&cta, &warp, fragment}.thread()) + grid_.clock - clock;
   Fragment& f = warp.fragments[fragment];
   f.mask = step == Step::Gone ? 0 : x_.active;
   f.token = x_.token;
@@ -127,6 +143,7 @@ void Scheduler::run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_
     f.wait.kind = Wait::Kind::None;
   }
   if (warp.alive != alive) after_exit(cta, warp);
+  return step;
 }
 
 void Scheduler::after_exit(Cta& cta, Warp& warp) {
@@ -167,8 +184,7 @@ bool Scheduler::run_round() {
   return ran;
 }
 
-// Uniform among the fragments that can run and the pending events.
-bool Scheduler::run_random() {
+void Scheduler::find_choices() {
   choices_.clear();
   for (auto& cta : cluster_.ctas) {
     if (cta->finished) continue;
@@ -176,6 +192,12 @@ bool Scheduler::run_random() {
       for (uint32_t k = 0; k < warp.fragments.size(); ++k)
         if (runnable(warp, warp.fragments[k])) choices_.push_back({cta.get(), &warp, k});
   }
+}
+
+// Uniform among the fragments that can run and the pending events, or by priority.
+bool Scheduler::run_choice() {
+  if (grid_.schedule.kind == Schedule::Kind::Pct) return run_by_priority();
+  find_choices();
   const size_t events = cluster_.events.size(), total = choices_.size() + events;
   if (total == 0) return false;
   const size_t choice = grid_.random() % total;
@@ -185,9 +207,45 @@ bool Scheduler::run_random() {
   return true;
 }
 
+uint64_t Scheduler::priority(uint64_t thread) const {
+  const auto fallen = lowered_.find(thread);
+  return fallen == lowered_.end() ? grid_.random.of(thread) | 1ull << 63 : fallen->second;
+}
+
+void Scheduler::lower(uint64_t thread) { lowered_[thread] = (1ull << 62) - lowered_count_++; }
+
+bool Scheduler::run_by_priority() {
+  find_choices();
+  const std::vector<EventQueue::Head>& events = cluster_.events.heads();
+  if (choices_.empty() && events.empty()) return false;
+  uint64_t highest = 0;
+  size_t chosen = 0;
+  const auto thread_of = [&](size_t k) {
+    return k < choices_.size() ? choices_[k].thread() : kEventThread ^ events[k - choices_.size()].thread;
+  };
+  const auto choose = [&] {
+    highest = 0;
+    for (size_t k = 0; k < choices_.size() + events.size(); ++k)
+      if (const uint64_t p = priority(thread_of(k)); p > highest) highest = p, chosen = k;
+  };
+  choose();
+  for (++step_; next_change_ < changes_.size() && changes_[next_change_] < step_; ++next_change_) {
+    lower(thread_of(chosen));
+    choose();
+  }
+  if (chosen >= choices_.size()) {
+    cluster_.events.fire(events[chosen - choices_.size()]);
+    return true;
+  }
+  const Place p = choices_[chosen];
+  // A fragment that polls would keep the others from ever running.
+  if (run_fragment(*p.cta, *p.warp, p.fragment, true) == Step::Yield) lower(p.thread());
+  return true;
+}
+
 // Nothing can run, or everything that runs polls.
 bool Scheduler::unstick() {
-  if (cluster_.events.fire_one(grid_.schedule.kind == Schedule::Kind::Random ? grid_.random() : 0)) {
+  if (cluster_.events.fire_one(draw())) {
     expired_waits_ = 0;
     return true;
   }
@@ -223,12 +281,12 @@ bool Scheduler::unstick() {
 }
 
 bool Scheduler::run(uint32_t patience) {
-  const bool random = grid_.schedule.kind == Schedule::Kind::Random;
-  // A round of the random schedule is many single choices.
+  const bool random = grid_.schedule.randomised();
+  // A round of a randomised schedule is many single choices.
   const uint32_t scale = random ? 64 : 1;
   idle_rounds_ = 0;
   while (live_ctas_ > 0) {
-    const bool ran = random ? run_random() : run_round();
+    const bool ran = random ? run_choice() : run_round();
     if (live_ctas_ == 0) break;
     if (stamp() != last_stamp_) {
       last_stamp_ = stamp();
@@ -255,7 +313,7 @@ bool Scheduler::run(uint32_t patience) {
     }
   }
   // Writes of bulk copies may still be on their way: the grid ends when they have landed.
-  while (cluster_.events.fire_one(random ? grid_.random() : 0)) {
+  while (cluster_.events.fire_one(draw())) {
   }
   return true;
 }

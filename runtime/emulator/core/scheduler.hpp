@@ -1,6 +1,8 @@
 // Runs one cluster under a schedule.
 #pragma once
 
+#include <unordered_map>
+
 #include "core/exec.hpp"
 
 namespace mxfa::emulator {
@@ -22,12 +24,18 @@ class Scheduler {
     Cta* cta;
     Warp* warp;
     uint32_t fragment;
+    uint64_t thread() const { return uint64_t{cta->index} << 32 | warp->index << 16 | fragment; }
   };
   bool runnable(const Warp& warp, const Fragment& f) const;
   bool run_round();   // each warp until it blocks; false if nothing could run
-  bool run_random();  // one random choice
-  bool unstick();     // events, expired waits, broken reconvergence; false: a deadlock
-  void run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_at_sync);
+  bool run_choice();  // one random choice
+  void find_choices();
+  bool run_by_priority();
+  uint64_t priority(uint64_t thread) const;
+  void lower(uint64_t thread);  // below every other thread
+  uint64_t draw() { return grid_.schedule.randomised() ? grid_.random() : 0; }
+  bool unstick();  // events, expired waits, broken reconvergence; false: a deadlock
+  Step run_fragment(Cta& cta, Warp& warp, uint32_t fragment, bool stop_at_sync);
   void bind(Cta& cta, Warp& warp, uint32_t fragment);
   void after_exit(Cta& cta, Warp& warp);
   Step interpret(bool stop_at_sync);
@@ -42,6 +50,10 @@ class Scheduler {
   uint32_t idle_rounds_ = 0;    // rounds in which everything that ran was polling
   uint32_t expired_waits_ = 0;  // consecutive times that all try_waits were told to give up
   std::vector<Place> choices_;
+  // Pct: synchronisation points at which the running thread falls, ascending; threads that have fallen.
+  std::vector<uint64_t> changes_;
+  uint64_t step_ = 0, next_change_ = 0, lowered_count_ = 0;
+  std::unordered_map<uint64_t, uint64_t> lowered_;
 };
 
 }  // namespace mxfa::emulator

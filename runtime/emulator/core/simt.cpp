@@ -21,6 +21,9 @@ uint32_t new_token(Warp& warp, uint32_t pc, uint32_t expected, uint32_t parent,
   return t;
 }
 
+// PTX promises no reconvergence at a join: under this schedule there is none.
+bool splits(const Exec& x) { return x.grid->schedule.kind == Schedule::Kind::Split; }
+
 bool same_place(const ConvergenceToken& t, uint32_t pc, const std::vector<uint32_t>& calls) {
   return t.pc == pc && t.calls == calls;
 }
@@ -58,7 +61,7 @@ void diverge(Exec& x, uint32_t taken, uint32_t target, uint32_t join) {
   Warp& warp = *x.warp;
   const std::vector<uint32_t>& calls = x.current().calls;
   const uint32_t other = x.active & ~taken, next = x.pc;
-  if (join != kNoPc) {
+  if (join != kNoPc && !splits(x)) {
     // A loop that lanes leave one by one keeps meeting at the same place: one token serves.
     if (x.token == kNoToken || !same_place(warp.tokens[x.token], join, calls))
       x.token = new_token(warp, join, x.active, x.token, calls);
@@ -76,11 +79,18 @@ void diverge(Exec& x, uint32_t taken, uint32_t target, uint32_t join) {
     }
   }
   const std::vector<uint32_t> copy = calls;  // adding a fragment may move the current one
+  if (splits(x) && x.grid->random() % 2 && next != kNoPc) {  // the other side goes first
+    add_fragment(warp, next, other, x.token, copy);
+    x.active = taken;
+    x.pc = target;
+    return;
+  }
   add_fragment(warp, target, taken, x.token, copy);
   x.active = other;
 }
 
 void open_region(Exec& x, uint32_t pc) {
+  if (splits(x)) return;
   x.token = new_token(*x.warp, pc, x.active, x.token, x.current().calls);
 }
 
@@ -98,6 +108,27 @@ void exit_lanes(Exec& x, uint32_t lanes) {
       add_fragment(warp, t.pc, t.arrived, t.parent, std::vector<uint32_t>(t.calls));
     }
   }
+}
+
+uint32_t gather(Exec& x) {
+  Warp& warp = *x.warp;
+  if (!splits(x)) return x.mask;
+  const MicroOp& op = x.program->code[x.at];
+  const auto executing = [&](const Fragment& f) { return f.mask & (x.predicates[op.guard] ^ op.guard_xor); };
+  const auto waits_here = [&](const Fragment& f) {
+    return &f != &x.current() && f.mask && f.wait.kind == Wait::Kind::Aligned && f.pc == x.at &&
+           f.calls == x.current().calls;
+  };
+  uint32_t together = x.mask;
+  for (const Fragment& f : warp.fragments)
+    if (waits_here(f)) together |= executing(f);
+  if (together != warp.alive) return x.mask;
+  for (Fragment& f : warp.fragments) {
+    if (!waits_here(f)) continue;
+    x.active |= f.mask;
+    f.mask = 0;
+  }
+  return x.mask = together;
 }
 
 bool break_one(Warp& warp) {

@@ -20,6 +20,10 @@ Step arrive(Exec& x);
 // for them only.
 void exit_lanes(Exec& x, uint32_t lanes);
 
+// At an .aligned instruction, under the split schedule: fragments that wait here join the current one once
+// all live lanes have come.  Returns the lanes that execute the instruction now.
+uint32_t gather(Exec& x);
+
 // Lets the lanes that already wait at some token go on alone, when nothing else in the cluster can run. False
 // if there is none.
 bool break_one(Warp& warp);

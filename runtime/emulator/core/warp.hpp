@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "core/machine.hpp"
+#include "core/random.hpp"
 #include "engines/event_queue.hpp"
 #include "memory/tensor_memory.hpp"
 
@@ -71,10 +72,12 @@ struct Grid {
   uint32_t dynamic_shared = 0;
   bool explicit_cluster = false;
   uint64_t clock = 0;                       // warp instructions executed: what %clock and %globaltimer count
-  uint64_t next_cluster = 0, clusters = 0;  // clusters start in order; those from next_cluster on have not
-  std::string printf_output;                // flushed at the end of the launch
+  uint64_t next_cluster = 0, clusters = 0;  // clusters that have started, and all
+  std::vector<uint32_t> order;              // in which they start; empty: as numbered
+  uint64_t cluster_at(uint64_t position) const { return order.empty() ? position : order[position]; }
+  std::string printf_output;  // flushed at the end of the launch
   Schedule schedule;
-  std::mt19937_64 random;
+  Random random;
   Counters counters;
   std::vector<uint8_t> parameters;
   std::vector<Observer*> observers;  // of the hazard checks; empty: none

@@ -131,15 +131,24 @@ extern "C" __attribute__((visibility("default"))) const char* mxfaEmulatorLastRe
   return driver().last_report.c_str();
 }
 
+// The synchronisation sites of a kernel's module as JSON, an array of {"function", "kind", "ptx", "line",
+// "cuda"}; null unless MXFA_EMU_MUTATE was set when it was loaded.  Valid until the next load.
+extern "C" __attribute__((visibility("default"))) const char* mxfaEmulatorSyncSites(const char* kernel) {
+  if (!kernel) return nullptr;
+  std::lock_guard lock(driver().mutex);
+  const auto found = driver().sync_sites.find(kernel);
+  return found == driver().sync_sites.end() ? nullptr : found->second.c_str();
+}
+
 // Totals since start: launches, warp instructions, lane instructions, MMA instructions, MMA MACs, TMA bytes,
-// bulk bytes, 0.
+// bulk bytes, hash of the schedule (what ran when).
 extern "C" __attribute__((visibility("default"))) int mxfaEmulatorCounters(uint64_t out[8]) {
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(driver().mutex);
   const auto& totals = driver().totals;
   const uint64_t values[8] = {
       driver().launches, totals.warp_instructions, totals.lane_instructions, totals.mma_instructions,
-      totals.mma_macs,   totals.tma_bytes,         totals.bulk_bytes,        0};
+      totals.mma_macs,   totals.tma_bytes,         totals.bulk_bytes,        totals.trace};
   std::copy(std::begin(values), std::end(values), out);
   return CUDA_SUCCESS;
 }

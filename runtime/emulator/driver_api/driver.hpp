@@ -91,6 +91,7 @@ struct Driver {
   Counters totals;
   uint64_t launches = 0;
   std::string last_report;
+  std::map<std::string, std::string> sync_sites;  // by kernel, as JSON; of modules loaded for MXFA_EMU_MUTATE
 
   Context primary;
   std::vector<std::unique_ptr<Context>> contexts;  // never freed, so that a stale handle is recognised

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "checks/checks.hpp"
+#include "core/random.hpp"
 #include "driver_api/function.hpp"
 
 using namespace mxfa::emulator;
@@ -19,17 +20,12 @@ namespace {
 Schedule schedule_from_environment() {
   Schedule schedule;
   if (const char* value = std::getenv("MXFA_EMU_SCHEDULE"); value && *value) {
-    const std::string_view kind = value;
-    if (kind == "functional") {
-      schedule.kind = Schedule::Kind::Functional;
-    } else if (kind == "lazy") {
-      schedule.kind = Schedule::Kind::Lazy;
-    } else if (kind == "random") {
-      schedule.kind = Schedule::Kind::Random;
-    } else {
-      refuse(CUDA_ERROR_INVALID_VALUE,
-             "MXFA_EMU_SCHEDULE={} is not a schedule; there are functional, lazy, random", value);
+    const std::optional<Schedule> named = parse_schedule(value);
+    if (!named) {
+      refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_SCHEDULE={} is not a schedule; there are {}", value,
+             kScheduleNames);
     }
+    schedule = *named;
   }
   if (const char* value = std::getenv("MXFA_EMU_SEED"); value && *value) {
     char* end = nullptr;
@@ -253,11 +249,21 @@ void add(Counters& totals, const Counters& counters) {
   totals.mma_macs += counters.mma_macs;
   totals.tma_bytes += counters.tma_bytes;
   totals.bulk_bytes += counters.bulk_bytes;
+  totals.trace = mix(totals.trace + counters.trace);
 }
 
 bool launch_blocking() {
   const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
   return value && std::string_view(value) == "1";
+}
+
+// The environment that makes this launch, and every other of the program, run the same way again.
+std::string replay_line(const Schedule& schedule) {
+  std::string line = "MXFA_EMU_SCHEDULE=" + schedule.name();
+  if (schedule.randomised()) line += fmt::format(" MXFA_EMU_SEED={}", schedule.seed);
+  for (const char* name : {"MXFA_EMU_CLC", "MXFA_EMU_CHECK", "MXFA_EMU_MMA", "MXFA_EMU_MUTATE"})
+    if (const char* value = std::getenv(name); value && *value) line += fmt::format(" {}={}", name, value);
+  return line;
 }
 
 // An error of the hazard checks fails the launch once it has run; advice is printed.
@@ -280,6 +286,7 @@ void run(Context& context, Launch& launch, CheckMode mode) {
     }
     text += (text.empty() ? "" : "\n") + checks->report();
   }
+  if (context.sticky != CUDA_SUCCESS) text += "\nreplay with " + replay_line(launch.schedule);
   if (!text.empty()) report(text);
   if (context.sticky != CUDA_SUCCESS && launch_blocking()) refuse(context.sticky);
 }

@@ -1,9 +1,11 @@
 // cuModule*.
 #include "driver_api/module.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "driver_api/image.hpp"
 
@@ -54,15 +56,68 @@ JitLogs read_jit_options(unsigned count, CUjit_option* options, void** values) {
 
 namespace {
 
+// MXFA_EMU_MUTATE = [KERNEL:]NUMBER loads every module (of that kernel) without one synchronisation, =
+// [KERNEL:]list loads it whole; both keep the list of sites.
+struct MutationRequest {
+  std::string kernel;
+  Mutation mutation;
+};
+std::optional<MutationRequest> mutation_from_environment() {
+  const char* value = std::getenv("MXFA_EMU_MUTATE");
+  if (!value || !*value) return std::nullopt;
+  MutationRequest request;
+  std::string site = value;
+  if (const size_t colon = site.rfind(':'); colon != site.npos) {
+    request.kernel = site.substr(0, colon);
+    site.erase(0, colon + 1);
+  }
+  if (site == "list") return request;
+  char* end = nullptr;
+  request.mutation.site = std::strtoull(site.c_str(), &end, 10);
+  if (site.empty() || *end || site[0] == '-')
+    refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_MUTATE={}: need [KERNEL:]NUMBER or [KERNEL:]list", value);
+  return request;
+}
+
+void keep_sites(const Module& module, const MutationRequest& request) {
+  nlohmann::ordered_json sites = nlohmann::ordered_json::array();
+  for (const SyncSite& site : module.sync_sites())
+    sites.push_back({{"function", site.function},
+                     {"kind", site.kind},
+                     {"ptx", site.ptx},
+                     {"line", site.line},
+                     {"cuda", site.cuda}});
+  for (const std::string& kernel : module.kernel_names()) {
+    driver().sync_sites[kernel] = sites.dump();
+    if (!request.mutation.site) continue;
+    const size_t number = *request.mutation.site, count = module.sync_sites().size();
+    if (number < count) {
+      const SyncSite& site = module.sync_sites()[number];
+      std::fprintf(stderr, "mxfa emulator: %s is loaded without synchronisation %zu of %zu: %s%s%s\n",
+                   kernel.c_str(), number, count, site.ptx.c_str(), site.cuda.empty() ? "" : " at ",
+                   site.cuda.c_str());
+    } else if (!request.kernel.empty()) {
+      refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_MUTATE: {} has {} synchronisations, numbered from 0", kernel,
+             count);
+    }
+  }
+}
+
 std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context) {
   Driver& state = driver();
   auto module = std::make_unique<LoadedModule>();
   module->context = context;
+  std::optional<MutationRequest> request = mutation_from_environment();
+  // Which kernels a module has is known when it is loaded; the text names them too.
+  if (request && !request->kernel.empty() && ptx.find(".entry " + request->kernel + "(") == ptx.npos)
+    request.reset();
   try {
-    module->code = Module::load(ptx, state.device.model, *state.arena);
+    module->code =
+        Module::load(ptx, state.device.model, *state.arena, request ? &request->mutation : nullptr);
   } catch (const PtxError& error) {
     refuse(CUDA_ERROR_INVALID_PTX, "{}", error.what());
   }
+  if (request) keep_sites(*module->code, *request);
   for (const std::string& name : module->code->kernel_names()) {
     auto function = std::make_unique<Function>();
     function->module = module.get();

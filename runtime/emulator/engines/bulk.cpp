@@ -134,6 +134,8 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy) {
   require_reduction(copy);
   Grid& grid = *cluster.grid;
   shared_range(cluster, copy.shared, copy.bytes, false);
+  if (cluster.events.overwrites_at_issue() && copy.reduce == ReduceOp::None && !copy.byte_mask && copy.bytes)
+    std::memset(global_range(grid, copy.global, copy.bytes, true), 0xff, copy.bytes);
   grid.counters.bulk_bytes += copy.bytes;
   const std::string what = fmt::format("bulk {} of {} bytes from shared {:#x} to {:#x} by {}",
                                        copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),

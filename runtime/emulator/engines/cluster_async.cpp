@@ -24,11 +24,11 @@ constexpr uint32_t kResponseTag = 0x4c434c00;
 constexpr uint32_t kResponseBytes = 16;
 
 // MXFA_EMU_CLC = random: a request may be refused although clusters are left, as on a GPU that others use
-// too.
+// too.  Randomised schedules do so unless it is "ordered".
 bool refuse_at_random(Grid& grid) {
   const char* text = std::getenv("MXFA_EMU_CLC");
-  const std::string_view mode = text ? text : "";
-  if (mode.empty() || mode == "ordered") return false;
+  const std::string_view mode = text && *text ? text : grid.schedule.randomised() ? "random" : "ordered";
+  if (mode == "ordered") return false;
   if (mode != "random")
     refuse(fmt::format("MXFA_EMU_CLC={}: ordered and random exist", mode), CUDA_ERROR_INVALID_VALUE);
   return grid.random() % 4 == 0;
@@ -37,7 +37,7 @@ bool refuse_at_random(Grid& grid) {
 LaunchResponse next_response(Grid& grid) {
   LaunchResponse r{kResponseTag, 0, 0, 0};
   if (grid.next_cluster >= grid.clusters || refuse_at_random(grid)) return r;
-  const uint64_t index = grid.next_cluster++, columns = grid.size.x / grid.cluster.x,
+  const uint64_t index = grid.cluster_at(grid.next_cluster++), columns = grid.size.x / grid.cluster.x,
                  rows = grid.size.y / grid.cluster.y;
   r[0] |= 1;
   r[1] = static_cast<uint32_t>(index % columns) * grid.cluster.x;

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/random.hpp"
+
 namespace mxfa::emulator {
 
 void EventQueue::submit(uint64_t queue, std::string what, Action action) {
@@ -23,6 +27,7 @@ size_t EventQueue::size(uint64_t queue) const {
 void EventQueue::perform(size_t index) {
   Pending operation = std::move(pending_[index]);
   pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
+  trace_ = mix(trace_ + operation.sequence);
   try {
     operation.action();
   } catch (const Fault& fault) {
@@ -30,29 +35,39 @@ void EventQueue::perform(size_t index) {
   }
 }
 
-bool EventQueue::fire_one(uint64_t choice) {
-  if (pending_.empty()) return false;
-  if (schedule_.kind != Schedule::Kind::Random) {
-    // The oldest of all is the oldest of its queue.  Tensor-memory loads and stores of warps come last:
-    // nothing but their own wait promises them, so a missing one shows.
-    size_t choice_of_all = 0;
-    while (choice_of_all < pending_.size() && is_tmem_access(pending_[choice_of_all].queue)) ++choice_of_all;
-    perform(choice_of_all < pending_.size() ? choice_of_all : 0);
-    return true;
-  }
-  std::vector<size_t> legal;
-  std::vector<uint64_t> seen;
+const std::vector<EventQueue::Head>& EventQueue::heads() {
+  heads_.clear();
+  seen_.clear();
   for (size_t i = 0; i < pending_.size(); ++i) {
     const uint64_t queue = pending_[i].queue;
     if (queue != 0) {
-      bool older = false;
-      for (uint64_t other : seen) older |= other == queue;
-      if (older) continue;
-      seen.push_back(queue);
+      if (std::find(seen_.begin(), seen_.end(), queue) != seen_.end()) continue;
+      seen_.push_back(queue);
     }
-    legal.push_back(i);
+    heads_.push_back({i, queue ? queue : pending_[i].sequence});
   }
-  perform(legal[choice % legal.size()]);
+  return heads_;
+}
+
+bool EventQueue::fire_one(uint64_t choice) {
+  if (pending_.empty()) return false;
+  const std::vector<Head>& legal = heads();
+  if (schedule_.randomised()) {
+    perform(legal[choice % legal.size()].index);
+    return true;
+  }
+  // Tensor-memory loads and stores of warps come last: nothing but their own wait promises them, so a missing
+  // one shows.
+  const auto last = [&](const Head& head) { return is_tmem_access(pending_[head.index].queue); };
+  const Head* chosen = &legal[0];
+  if (overwrites_at_issue()) {
+    for (const Head& head : legal)
+      if (!last(head) || last(*chosen)) chosen = &head;
+  } else {
+    for (const Head& head : legal)
+      if (last(*chosen) && !last(head)) chosen = &head;
+  }
+  perform(chosen->index);
   return true;
 }
 

@@ -26,9 +26,23 @@ class EventQueue {
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
   size_t size(uint64_t queue) const;
-  // Performs one legal operation: the oldest (Functional, Lazy; tensor-memory accesses of warps last) or one
-  // chosen by `choice` (Random).  False if none is pending.
+  // Eager: what is issued to the tensor pipe is performed at once, and only its commits are late; the
+  // destinations of stores are poisoned when they are issued.
+  bool tensor_at_issue() const { return immediate() || overwrites_at_issue(); }
+  bool overwrites_at_issue() const { return schedule_.kind == Schedule::Kind::Eager; }
+  // Performs one legal operation: the oldest (Functional, Lazy), the youngest (Eager; tensor-memory accesses
+  // of warps last in all three) or one chosen by `choice` (randomised schedules).  False if none is pending.
   bool fire_one(uint64_t choice = 0);
+  // The operations that may be performed next, in the order of their submission, each with a number that is
+  // the same throughout its queue (no order: throughout its life), and a way to perform one.
+  struct Head {
+    size_t index;
+    uint64_t thread;
+  };
+  const std::vector<Head>& heads();
+  void fire(const Head& head) { perform(head.index); }
+  // Hash of what was performed, in its order.
+  uint64_t trace() const { return trace_; }
   // Performs operations of one queue, in order, until none is left or `count` are done.
   void drain(uint64_t queue, size_t count = SIZE_MAX);
   // One line per pending operation, for the deadlock report.
@@ -42,8 +56,10 @@ class EventQueue {
   };
   void perform(size_t index);
   std::deque<Pending> pending_;
+  std::vector<Head> heads_;
+  std::vector<uint64_t> seen_;
   Schedule schedule_;
-  uint64_t queues_ = 0, sequence_ = 0;
+  uint64_t queues_ = 0, sequence_ = 0, trace_ = 0;
 };
 
 // Queues that exist without being asked for: the tensor pipe of a CTA, and the tensor-memory loads and stores

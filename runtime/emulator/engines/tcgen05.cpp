@@ -120,7 +120,7 @@ void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uin
     report_performed(*group.cta[0]->cluster, ticket);
   };
   EventQueue& events = warp.cta->cluster->events;
-  if (events.immediate() && events.size(group.queue) == 0) return copy();
+  if (events.tensor_at_issue()) return copy();
   events.submit(group.queue,
                 fmt::format("tcgen05.cp.{} into {:#010x} by {}", s.name, address, issuer(warp, lane)), copy);
 }

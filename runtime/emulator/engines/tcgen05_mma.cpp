@@ -235,7 +235,7 @@ void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
     for (Cta* cta : group.ctas()) perform(*cta, group, op);
     report_performed(*group.cta[0]->cluster, ticket);
   };
-  if (cluster.events.immediate() && cluster.events.size(group.queue) == 0) return run();
+  if (cluster.events.tensor_at_issue()) return run();
   cluster.events.submit(
       group.queue,
       fmt::format("tcgen05.mma {}x{}x{} into {:#010x} by {}", i.m, i.n, i.k, mma.d, issuer(warp, lane)), run);

@@ -221,6 +221,8 @@ void tma_store(Warp& warp, int lane, const TensorCopy& copy) {
              fmt::format("{} (tensor map of type {})", error, tensor_type_name(box.map.type)));
   shared_range(cluster, copy.shared, box.bytes, false);
   cluster.grid->counters.tma_bytes += box.bytes;
+  if (cluster.events.overwrites_at_issue() && copy.reduce == ReduceOp::None)
+    write_box(*cluster.grid, box, ReduceOp::None, Buffer(box.bytes, 0xff));
   const std::string what = fmt::format("TMA {} of {} from shared {:#x} by {}",
                                        copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
                                        describe(box, copy), copy.shared, issuer(warp, lane));
