@@ -118,3 +118,24 @@ TEST_CASE("an instruction that is not modelled is refused when it is executed, n
   CHECK(r.code == result::kNotSupported);
   CHECK(mentions_all(r.fault, {"tcgen05.shift.cta_group::1.down", "not executed", "PTX line"}));
 }
+
+TEST_CASE("emu-expect-tx-overcount: the report says which bytes are missing", "[core][cases]") {
+  // Every CTA of a cluster of four expects 65536 bytes of two copies, of which one never comes.
+  const auto r = run_core(
+      {kBarrier + "  .shared .align 128 .b8 box[32768];\n  mov.u32 %r29, box;\n"
+                  "  @%p15 mbarrier.init.shared::cta.b64 [%r30], 1;\n  bar.sync 0;\n  @!%p15 bra wait;\n"
+                  "  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r30], 65536;\n  mov.u64 %w1, table;\n"
+                  "  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r29], [%w1], 32768, "
+                  "[%r30];\nwait:\n"
+                  "  mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r30], 0;\n  @!%p1 bra wait;\n  ret;",
+       {},
+       ".global .align 128 .b8 table[32768];\n",
+       64,
+       4,
+       4},
+      1);
+  CHECK(r.code == result::kLaunchTimeout);
+  CHECK(mentions_all(
+      r.fault, {"deadlock", "65536 bytes expected, 32768 arrived", "arrivals 1/1", "initialised by PTX line",
+                "in this phase: cta 3 warp 0", "in this phase: bulk load of 32768 bytes"}));
+}

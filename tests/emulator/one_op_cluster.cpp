@@ -219,6 +219,18 @@ TEST_CASE("cluster launch control hands out every tile once", "[one_op]") {
       }
 }
 
+TEST_CASE("sched-clc-random-grants: every tile once in any order of grants and refusals", "[one_op][cases]") {
+  if (!can_run("sm_100a")) return;
+  ScheduleFor scope("random");
+  for (int seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    setenv("MXFA_EMU_SEED", std::to_string(seed).c_str(), 1);
+    const auto out = run_kernel(persistent(24, 1), {}, 24);
+    CHECK(std::all_of(out.begin(), out.end(), [](uint32_t n) { return n == 0; }));
+  }
+  unsetenv("MXFA_EMU_SEED");
+}
+
 TEST_CASE("cluster launch control: what is undefined is a fault", "[one_op][emulator-only]") {
   if (!can_run("sm_100a")) return;
   const std::string begin =

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <map>
 
 #include "engines/engines.hpp"
@@ -65,6 +66,40 @@ std::string waits_for(const Wait& w, const Warp& warp, const Cta& cta, Cluster& 
   return {};
 }
 
+// "cta 0 warp 3 pc 57": the program's word for the place instead of ours.
+std::string with_place(const Program& program, const std::string& who) {
+  const std::string mark = " pc ";
+  const size_t at = who.rfind(mark);
+  if (at == std::string::npos) return who;
+  const auto pc = static_cast<uint32_t>(std::strtoul(who.c_str() + at + mark.size(), nullptr, 10));
+  return who.substr(0, at) + ", " + program.where(pc);
+}
+
+// What is known of the mbarriers that somebody waits for: a missing arrival is named by those that came.
+std::string barrier_history(const Program& program, const Cluster& cluster) {
+  std::map<uint32_t, const Cta::BarrierFacts*> waited;
+  for (const auto& cta : cluster.ctas)
+    for (const Warp& warp : cta->warps)
+      for (const Fragment& f : warp.fragments) {
+        if (!f.mask || f.wait.kind != Wait::Kind::Mbarrier) continue;
+        const uint32_t rank = shared_rank(f.wait.address);
+        if (rank >= cluster.ctas.size()) continue;
+        const auto& known = cluster.ctas[rank]->mbarriers;
+        if (const auto it = known.find(shared_offset(f.wait.address)); it != known.end())
+          waited[f.wait.address] = &it->second;
+      }
+  std::string text;
+  for (const auto& [address, facts] : waited) {
+    text += fmt::format("\n  mbarrier at shared {:#x} (CTA rank {}), count {}, initialised by {}",
+                        shared_offset(address), shared_rank(address), facts->init_count,
+                        program.where(facts->init_pc));
+    for (const std::string& who : facts->last_arrivals)
+      text += "\n      in this phase: " + with_place(program, who);
+    if (facts->last_arrivals.empty()) text += "\n      nothing has arrived in this phase";
+  }
+  return text.empty() ? text : "\nbarriers waited for:" + text;
+}
+
 std::string cta_name(const Cta& cta) {
   return fmt::format("CTA ({}, {}, {}) rank {}", cta.id.x, cta.id.y, cta.id.z, cta.rank);
 }
@@ -83,6 +118,7 @@ std::string describe_place(const Grid& grid, const Warp& warp, uint32_t pc, uint
 std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::string& kind) {
   const Program& program = *grid.kernel->program;
   std::string headline, table;
+  int headline_rank = 0;
   std::map<std::string, uint32_t> reasons;  // what is waited for -> warps
   for (const auto& cta : cluster.ctas) {
     for (const Warp& warp : cta->warps) {
@@ -90,9 +126,14 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
         if (!f.mask) continue;
         const std::string why = waits_for(f.wait, warp, *cta, cluster);
         ++reasons[why];
-        if (headline.empty() ||
-            (headline.find("mbarrier") == std::string::npos && f.wait.kind == Wait::Kind::Mbarrier))
+        // Bytes that never come are a cause, arrivals that never come may be a consequence.
+        const int rank = f.wait.kind != Wait::Kind::Mbarrier      ? 1
+                         : why.find("bytes expected") == why.npos ? 2
+                                                                  : 3;
+        if (rank > headline_rank) {
           headline = fmt::format("{}, warp {} waits for {}", cta_name(*cta), warp.index, why);
+          headline_rank = rank;
+        }
         const std::string cuda = program.cuda_line(f.pc);
         table += fmt::format("\n  {} warp {:2} lanes {:#010x} PTX line {}: {}{}\n      waits for {}",
                              cta_name(*cta), warp.index, f.mask, program.ptx_line_number(f.pc),
@@ -112,6 +153,7 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
   text += "\nwaited for:";
   for (const auto& [why, count] : reasons)
     text += fmt::format("\n  {} warp{}: {}", count, count == 1 ? "" : "s", why);
+  text += barrier_history(program, cluster);
   text += "\nlive warps:" + table;
   const std::vector<std::string> events = cluster.events.describe();
   text += events.empty() ? "\nno asynchronous work is pending" : "\npending asynchronous work:";

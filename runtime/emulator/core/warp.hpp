@@ -159,6 +159,7 @@ struct Cta {
     uint32_t init_pc = 0;
     uint64_t phases = 0;
     std::vector<std::string> last_arrivals;
+    int64_t expected_bytes = 0;  // announced in the current phase
   };
   std::unordered_map<uint32_t, BarrierFacts> mbarriers;
 };

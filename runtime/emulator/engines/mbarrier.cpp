@@ -127,6 +127,7 @@ void complete_if_done(Cluster& cluster, uint32_t address, State& s) {
   Cta::BarrierFacts& f = facts(cluster, address);
   ++f.phases;
   f.last_arrivals.clear();
+  f.expected_bytes = 0;
   ++cluster.epoch;
 }
 
@@ -138,7 +139,7 @@ void mbarrier_init(Warp& warp, uint32_t address, uint32_t count) {
   if (count == 0 || count > kMaxCount)
     fault(address, fmt::format("mbarrier.init with count {}: 1 to {} are allowed", count, kMaxCount));
   store(cluster, address, {0, count, count, 0});
-  facts(cluster, address) = {count, warp.pc, 0, {}};
+  facts(cluster, address) = {count, warp.pc, 0, {}, 0};
   observe(*cluster.grid, [&](Observer& o) { o.mbarrier_init(warp, address, count); });
   ++cluster.epoch;
 }
@@ -162,6 +163,7 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
   const uint64_t token = encode(s);
   const std::string who = name(warp);
   add_tx(address, s, expect_tx);
+  facts(cluster, address).expected_bytes += expect_tx;
   observe(*cluster.grid, [&](Observer& o) {
     const uint64_t phase = facts(cluster, address).phases;
     if (expect_tx) o.mbarrier_expect(warp, address, expect_tx, phase);
@@ -186,6 +188,7 @@ void mbarrier_expect_tx(Warp& warp, uint32_t address, uint32_t bytes) {
   if (shared_rank(address) != warp.cta->rank) require_alive(cluster, address, "mbarrier.expect_tx");
   State s = load(cluster, address, "mbarrier.expect_tx");
   add_tx(address, s, bytes);
+  facts(cluster, address).expected_bytes += bytes;
   observe(*cluster.grid,
           [&](Observer& o) { o.mbarrier_expect(warp, address, bytes, facts(cluster, address).phases); });
   store(cluster, address, s);
@@ -247,8 +250,12 @@ std::string mbarrier_describe(Cluster& cluster, uint32_t address) {
   std::memcpy(&word, object(cluster, address, false), 8);
   if (word >> 62 != kTag) return "not initialised";
   const State s = decode(word);
-  return fmt::format("arrivals {}/{}, tx {}, phase {}", s.expected - std::min(s.pending, s.expected),
-                     s.expected, s.tx, facts(cluster, address).phases);
+  const Cta::BarrierFacts& f = facts(cluster, address);
+  const std::string bytes = f.expected_bytes ? fmt::format(" ({} bytes expected, {} arrived)",
+                                                           f.expected_bytes, f.expected_bytes - s.tx)
+                                             : "";
+  return fmt::format("arrivals {}/{}, tx {}{}, phase {}", s.expected - std::min(s.pending, s.expected),
+                     s.expected, s.tx, bytes, f.phases);
 }
 
 }  // namespace mxfa::emulator
