@@ -62,6 +62,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
     int32_t m_start;           // the first to be walked; after m_end comes m_begin
     int32_t keys;              // 64 x warpgroups with keys; 0: no more tiles
     int32_t k_first, dq_unit;  // first row of the sequence in dK; its first unit in the accumulators
+    int32_t phase;             // of its K|V stage, for the consumers
   };
   struct TileSource {  // and what only the producer needs
     Tile tile;
@@ -117,16 +118,21 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
   };
   MXFA_DEVICE static Visible visible(const AttentionBackwardParams& p, const Tile& t, int group) {
     int key = t.key_row + 64 * group, diagonal = key - (t.k_length - t.q_length);
-    return {64 * group < t.keys ? t.k_length - key : 0, diagonal - p.window_right, diagonal + p.window_left};
+    // Uniform, and so that the compiler keeps these three and not what they are made of.
+    return {uniform(64 * group < t.keys ? t.k_length - key : 0), uniform(diagonal - p.window_right),
+            uniform(diagonal + p.window_left)};
   }
   MXFA_DEVICE static Tile wait_tile(uint32_t smem, const PipelineState<kKvStages>& kv) {
     mbarrier_wait(smem + kKFull + 8 * kv.stage, kv.phase);
-    uint32_t info = smem + kTileOffset + kv.stage * kTileBytes;
+    return load_tile(smem, kv.stage);
+  }
+  MXFA_DEVICE static Tile load_tile(uint32_t smem, uint32_t stage) {
+    uint32_t info = smem + kTileOffset + stage * kTileBytes;
     U32x4 a = ld_shared_v4(info), b = ld_shared_v4(info + 16), c = ld_shared_v4(info + 32);
     // From lane 0, so that the compiler knows the walk to be uniform and keeps its state in uniform
     // registers.
-    return {uniform(a.x), uniform(a.y), uniform(a.z), uniform(a.w), uniform(b.x),
-            uniform(b.y), uniform(b.z), uniform(b.w), uniform(c.x), uniform(c.y)};
+    return {uniform(a.x), uniform(a.y), uniform(a.z), uniform(a.w), uniform(b.x), uniform(b.y),
+            uniform(b.z), uniform(b.w), uniform(c.x), uniform(c.y), uniform(c.z)};
   }
   MXFA_DEVICE static int32_t uniform(uint32_t value) { return int32_t(shfl_idx(value, 0)); }
 
@@ -153,7 +159,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       st_shared_v4(info, {uint32_t(t.head), uint32_t(t.key_row), uint32_t(t.q_length), uint32_t(t.k_length)});
       st_shared_v4(info + 16,
                    {uint32_t(t.m_begin), uint32_t(t.m_end), uint32_t(t.m_start), uint32_t(t.keys)});
-      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_unit), 0, 0});
+      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_unit), kv.phase ^ 1, 0});
     };
     // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order.
     int32_t* counters = pointer<int32_t>(p.counters);
@@ -209,8 +215,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
     uint32_t smem;
     int group, warp, lane;
     PipelineState<kKvStages> kv;
-    PipelineState<kQStages> ring;
-    PipelineState<kDsStages> ds;
+    PipelineState<kQStages> ring;  // of Q|dO and of dS, which advance together: registers are scarce
     // The step whose dQ is still to come: its dS and K, the K|V stage to give back with it (-1: others need
     // it still), its first unit in the accumulators, and how many of this warpgroup's rows the sequence has.
     bool late;
@@ -258,8 +263,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
     // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
     // branch.
     MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
-      uint32_t stage = ds.stage ^ 1;
-      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
+      uint32_t stage = ring.stage ^ 1;
+      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ring.stage == 0 ? ring.phase ^ 1 : ring.phase);
       uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
       uint64_t b =
           wgmma_descriptor(late_keys + (kSplitRows ? 0 : group * kKvPanel), kKvPanel, 1024, Swizzle::k128B);
@@ -276,7 +281,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       if (!late) return;
       // The step has become the one before the last.
       if (lane == 0) {
-        mbarrier_arrive(smem + kDsEmpty + 8 * (ds.stage ^ 1));
+        mbarrier_arrive(smem + kDsEmpty + 8 * (ring.stage ^ 1));
         if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
@@ -321,12 +326,6 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       }
     }
 
-    // Columns 16 s .. 16 s + 15 of an accumulator are exactly the A fragment of step s.
-    MXFA_DEVICE static void convert(uint32_t (&to)[kTileM / 4], const float (&from)[kTileM / 2]) {
-#pragma unroll
-      for (int i = 0; i < kTileM / 4; ++i) to[i] = cvt_rn_bf16x2_f32(from[2 * i + 1], from[2 * i]);
-    }
-
     // Scores of pairs that do not see each other become -inf (a select: NaN cannot pass).
     MXFA_DEVICE void mask(float (&s)[kTileM / 2], const Visible& seen, int m) {
 #pragma unroll
@@ -345,16 +344,16 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       }
     }
 
-    MXFA_DEVICE void acquire_ds() { mbarrier_wait(smem + kDsEmpty + 8 * ds.stage, ds.phase ^ 1); }
+    MXFA_DEVICE void acquire_ds() { mbarrier_wait(smem + kDsEmpty + 8 * ring.stage, ring.phase ^ 1); }
     MXFA_DEVICE void publish_ds() {
       warp_sync();
-      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * ds.stage);
+      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * ring.stage);
     }
     MXFA_DEVICE void store_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
       // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (keys 0-7 | 8-15) x
       // (queries 0-7 | 8-15).
       int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
-      uint32_t address = ds_box(ds.stage, group) + row * 128;
+      uint32_t address = ds_box(ring.stage, group) + row * 128;
 #pragma unroll
       for (int step = 0; step < kTileM / 16; ++step)
         stmatrix_x4(address + (step / 4) * kBox + (((2 * (step % 4) + lane / 16) ^ (row & 7)) << 4),
@@ -379,6 +378,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, lse.x));
         s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
       }
+      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
 #pragma unroll
       for (int j = 0; j < kTileM / 8; ++j) {
         F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
@@ -386,10 +386,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
         dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
         dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
+        // Columns 16 i .. 16 i + 15 of an accumulator are exactly the A fragment of step i.
+        p_bf16[2 * j] = cvt_rn_bf16x2_f32(s[4 * j + 1], s[4 * j]);
+        p_bf16[2 * j + 1] = cvt_rn_bf16x2_f32(s[4 * j + 3], s[4 * j + 2]);
+        ds_bf16[2 * j] = cvt_rn_bf16x2_f32(dp[4 * j + 1], dp[4 * j]);
+        ds_bf16[2 * j + 1] = cvt_rn_bf16x2_f32(dp[4 * j + 3], dp[4 * j + 2]);
       }
-      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
-      convert(p_bf16, s);
-      convert(ds_bf16, dp);
       acquire_ds();
       store_ds(ds_bf16);
       publish_ds();
@@ -423,13 +425,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
     // The step is over but for its dQ.
     MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
       late = true;
-      late_ds = ds_box(ds.stage, 0);
+      late_ds = ds_box(ring.stage, 0);
       late_keys = keys();
       late_release = -1;
       late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
       late_unit = unit + m * (kTileM / kDqUnit) + (kSplitRows ? group * (64 / kDqUnit) : 0);
       ring.advance();
-      ds.advance();
       next(t, m);
       if (m == t.m_start) unit += p.dq_units;
     }
@@ -477,7 +478,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       // This warp's rows of the dS box that comes next are free once both have read the last step that used
       // it.
       acquire_ds();
-      uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
+      uint32_t scratch = ds_box(ring.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
       store_warp_rows<kD>(dv, 1.0f, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
                           p.stride_dv, rows, lane);
@@ -496,7 +497,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         walk(t);
         wgmma_pin(dv);
         wgmma_pin(dk);
-        t = wait_tile(smem, kv);  // read again: registers are scarce in the walk
+        t = load_tile(smem, kv.stage);  // read again: registers are scarce in the walk
+        kv.phase = t.phase;
         warp_sync();
         if (t.m_begin < t.m_end) {
           // K and V go back with the last dQ, under the next tile's first step; with one stage there is no

@@ -11,7 +11,7 @@ namespace mxfa {
 struct AttentionBwdSm90Tables {
   static constexpr int kD = Config::head_dim;
   static constexpr int kCompute = 2;  // compute warpgroups
-  static constexpr int kKvStages = Config::kv_stages, kQStages = Config::q_stages, kDsStages = 2;
+  static constexpr int kKvStages = Config::kv_stages, kQStages = 2, kDsStages = kQStages;
   static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
   // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
