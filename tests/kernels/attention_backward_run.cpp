@@ -39,8 +39,9 @@ BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch&
     return DeviceTensor(row_bytes, rows, launch.row_padding_bytes, launch.tail_rows);
   };
   DeviceTensor q = tensor(row_q, p.rows_q()), k = tensor(row_k, p.rows_k()), v = tensor(row_k, p.rows_k()),
-               o = tensor(row_q, p.rows_o()), d_o = tensor(row_q, p.rows_o()), dq = tensor(row_q, p.rows_q()),
-               dk = tensor(row_k, p.rows_k()), dv = tensor(row_k, p.rows_k());
+               o = tensor(row_q, p.rows_o()),
+               d_o(row_q, p.rows_o(), launch.row_padding_bytes + launch.d_o_padding_bytes, launch.tail_rows),
+               dq = tensor(row_q, p.rows_q()), dk = tensor(row_k, p.rows_k()), dv = tensor(row_k, p.rows_k());
   q.upload(in.bf16_q);
   k.upload(in.bf16_k);
   v.upload(in.bf16_v);

@@ -20,6 +20,7 @@ BackwardInputs make_backward(const reference::AttentionProblem& problem,
 struct BackwardLaunch {
   int tail_rows = 0;          // rows past the last offset: NaN in the inputs, untouched in the gradients
   int row_padding_bytes = 0;  // between rows, likewise; a multiple of 16
+  int d_o_padding_bytes = 0;  // between the rows of dO beside that
   uint8_t workspace_fill = 0xff;
   int launches = 1;  // on the same workspace
 };
