@@ -34,7 +34,7 @@ std::set<int> sample_sequences(const std::vector<int32_t>& lengths, int64_t row_
   return sample;
 }
 
-struct Output {
+struct Written {
   const char* name;
   const DeviceBuffer* buffer;  // nullptr: the layout does not write it
 };
@@ -85,7 +85,7 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
 
   for (const DeviceBuffer* buffer : {&input, &payload, &scales_d, &scales_tokens, &workspace})
     if (const std::string damage = buffer->damage(); !damage.empty()) row.failures.push_back(damage);
-  const std::vector<Output> outputs = {{"scales along D", along_d ? &scales_d : nullptr},
+  const std::vector<Written> outputs = {{"scales along D", along_d ? &scales_d : nullptr},
                                        {"scales along tokens", along_tokens ? &scales_tokens : nullptr}};
   // No payload and no scale is 0xFF, the poison: a NaN becomes 0x7F and the largest scale is 254.
   const auto count_unwritten = [&](const char* name, const DeviceBuffer& buffer) {
@@ -96,7 +96,7 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
           fmt::format("{}: {} of {} bytes were not written", name, unwritten, bytes.size()));
   };
   count_unwritten("payload", payload);
-  for (const Output& output : outputs)
+  for (const Written& output : outputs)
     if (output.buffer) count_unwritten(output.name, *output.buffer);
 
   // Each sampled sequence is quantised alone.  Its scales are, for every head, a run of whole atoms that
@@ -115,12 +115,13 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
                                                        : reference::ScalingMode::kRceil);
     const auto compare = [&](const char* name, const std::vector<uint8_t>& got,
                              const std::vector<uint8_t>& bytes) {
-      const std::string sentence = byte_difference(got, bytes, fmt::format("{} of sequence {}", name, b));
+      const std::string sentence =
+          byte_difference(got, bytes, fmt::format("{} of sequence {}", name, b), "the reference quantiser");
       if (!sentence.empty()) row.failures.push_back(sentence);
       compared += static_cast<int64_t>(bytes.size());
     };
     compare("payload", payload.download<uint8_t>(first, count), want.payload);
-    for (const Output& output : outputs) {
+    for (const Written& output : outputs) {
       if (!output.buffer) continue;
       std::vector<uint8_t> got;
       const uint64_t of_head = scale_bytes / static_cast<uint64_t>(request.heads);

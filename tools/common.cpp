@@ -34,7 +34,7 @@ uint64_t parse_seed(const std::string& text) {
 
 }  // namespace
 
-void add_common_flags(CLI::App& command, CommonFlags& flags) {
+void add_common_flags(CLI::App& command, CommonFlags& flags, const char* seed) {
   command.add_option("--device", flags.device,
                      "auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200 (default: "
                      "MXFA_DEVICE, then auto)");
@@ -42,8 +42,7 @@ void add_common_flags(CLI::App& command, CommonFlags& flags) {
                      "also write the results as JSON to this file; '-': to stdout instead of the table");
   // As text: CLI11 2.1 turns -1 into a large number.
   command.add_option_function<std::string>(
-      "--seed", [&flags](const std::string& text) { flags.seed = parse_seed(text); },
-      "random seed of the data, instead of the shape file's");
+      "--seed", [&flags](const std::string& text) { flags.seed = parse_seed(text); }, seed);
   CLI::Option* verbose = command.add_flag("-v,--verbose", flags.verbose, "say more");
   command.add_flag("-q,--quiet", flags.quiet, "say nothing but results and errors")->excludes(verbose);
 }

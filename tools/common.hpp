@@ -26,6 +26,7 @@ struct CommonFlags {
 
 // A subcommand adds itself to the program; `exit_code` is set when it runs.
 void add_run(CLI::App& app, CommonFlags& flags, int& exit_code);
+void add_check(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_explain(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_compile(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_bench(CLI::App& app, CommonFlags& flags, int& exit_code);
@@ -33,7 +34,8 @@ void add_info(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code);
 
 // Adds --device, --json, --seed, --verbose and --quiet to a subcommand.
-void add_common_flags(CLI::App& command, CommonFlags& flags);
+void add_common_flags(CLI::App& command, CommonFlags& flags,
+                      const char* seed = "random seed of the data, instead of the shape file's");
 
 // Loads all shapes of all files before anything is done, and applies --seed.
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags);

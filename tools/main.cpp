@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   CommonFlags flags;
   int exit_code = kPassed;
   add_run(app, flags, exit_code);
+  add_check(app, flags, exit_code);
   add_explain(app, flags, exit_code);
   add_compile(app, flags, exit_code);
   add_bench(app, flags, exit_code);

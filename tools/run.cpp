@@ -150,17 +150,6 @@ void require_memory(const Shape& shape, const Session& session, bool check) {
   if (host > 0.8 * host_total) refuse("host", host, host_total);
 }
 
-// Plans everything a shape runs; a refusal says which shape.
-std::vector<PlannedKernel> plan_shape(const Session& session, const Shape& shape, bool check) {
-  try {
-    require_memory(shape, session, check);
-    return plan_all(session.context(), shape);
-  } catch (const Error& error) {
-    if (dynamic_cast<const InputError*>(&error)) throw;  // says where it stands
-    throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
-  }
-}
-
 // The devices of a command: the one asked for and, where that is "auto" and a GPU, the CPU driver as a B200
 // for the shapes that the GPU has no kernel for.
 class Devices {
@@ -207,7 +196,7 @@ class Devices {
   std::unique_ptr<Session> cpu_driver_;
 };
 
-std::vector<RunRow> run_shape(const Session& session, const Shape& shape, const RunOptions& options) {
+std::vector<RunRow> run_operation(const Session& session, const Shape& shape, const RunOptions& options) {
   switch (shape.op) {
     case Op::attn_fwd:
       return {run_attention(session, shape, options)};
@@ -232,16 +221,12 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
   bool all_right = true;
   std::set<std::string> seen;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    std::vector<RunRow> shape_rows = run_shape(*sessions[i], shapes[i], options);
+    std::vector<RunRow> shape_rows = run_shape(*sessions[i], shapes[i], plans[i], options);
     for (size_t r = 0; r < shape_rows.size(); ++r) {
       RunRow& row = shape_rows[r];
-      row.device = sessions[i]->device_name();
-      row.real_device = sessions[i]->real_device();
-      const ordered_json& plan =
-          plans[i][r].description;  // the operation comes first in its plans, quantisers in order
-      describe_into(plan, row);
       // A kernel is compiled and loaded once a process; later rows only reuse it.
-      if (!seen.insert(plan.value("key", "")).second) row.jit = "reused", row.compile_ms = row.load_ms = 0;
+      if (!seen.insert(plans[i][r].description.value("key", "")).second)
+        row.jit = "reused", row.compile_ms = row.load_ms = 0;
       for (const std::string& failure : row.failures) message(fmt::format("{}: {}", row.shape, failure));
       if (!row.note.empty() && !flags.quiet) message(fmt::format("{}: {}", row.shape, row.note));
       all_right = all_right && row.failures.empty();
@@ -263,6 +248,28 @@ int run(const std::vector<std::string>& files, const RunOptions& options, const 
 }
 
 }  // namespace
+
+std::vector<PlannedKernel> plan_shape(const Session& session, const Shape& shape, bool check) {
+  try {
+    require_memory(shape, session, check);
+    return plan_all(session.context(), shape);
+  } catch (const Error& error) {
+    if (dynamic_cast<const InputError*>(&error)) throw;  // says where it stands
+    throw Error(error.status(), fmt::format("{}: {}", shape.source, error.what()));
+  }
+}
+
+std::vector<RunRow> run_shape(const Session& session, const Shape& shape,
+                              const std::vector<PlannedKernel>& plan, const RunOptions& options) {
+  std::vector<RunRow> rows = run_operation(session, shape, options);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    rows[r].device = session.device_name();
+    rows[r].real_device = session.real_device();
+    describe_into(plan[r].description,
+                  rows[r]);  // the operation comes first in its plans, quantisers in order
+  }
+  return rows;
+}
 
 void describe_into(const ordered_json& description, RunRow& row) {
   row.kernel = description.value("kernel", "");

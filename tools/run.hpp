@@ -16,7 +16,15 @@
 namespace mxfa::tools {
 
 struct RunOptions {
-  bool check = false;  // check even where the references take long
+  bool check = false;         // check even where the references take long
+  bool judge = true;          // compare with the references at all
+  bool keep_outputs = false;  // RunRow::outputs
+};
+
+// Bytes that a kernel wrote.
+struct Output {
+  std::string name;
+  std::vector<uint8_t> bytes;
 };
 
 struct RunRow {
@@ -30,12 +38,19 @@ struct RunRow {
   double sqnr_db = 0, cosine = 0, max_abs = 0, quantized_sqnr_db = 0, lse_error = 0;
   bool has_accuracy = false;          // the five above mean something
   nlohmann::ordered_json gradients;   // attn_bwd: the first three for each of dQ, dK and dV
+  std::vector<Output> outputs;
   std::string note;                   // "" or why the row was not checked or not launched
   std::vector<std::string> failures;  // sentences; empty: passed
 
   void fail(std::string sentence) { failures.push_back(std::move(sentence)); }
   const char* verdict() const { return !failures.empty() ? "FAIL" : checked ? "pass" : "unchecked"; }
 };
+
+// Plans everything a shape runs; a refusal says which shape.
+std::vector<PlannedKernel> plan_shape(const Session& session, const Shape& shape, bool check);
+// Runs a shape: one row for attention, one a quantiser; `plan` is what plan_shape said.
+std::vector<RunRow> run_shape(const Session& session, const Shape& shape,
+                              const std::vector<PlannedKernel>& plan, const RunOptions& options);
 
 // Fills kernel, architecture, where the code came from and the milliseconds.
 void describe_into(const nlohmann::ordered_json& description, RunRow& row);

@@ -129,8 +129,9 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
 
   const Plan plan = plan_attention(session.context(), shape);
 
-  const double work = 2 * multiply_adds(problem);                   // of both products
-  const bool check = options.check || 2 * work <= kReferenceLimit;  // there are two references
+  const double work = 2 * multiply_adds(problem);  // of both products
+  const bool small = options.check || 2 * work <= kReferenceLimit;  // there are two references
+  const bool check = options.judge && small;
   Operands operands;
   operands.q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q);
   operands.k = make_data(shape, Operand::kK, problem.rows_k(), shape.heads_kv);
@@ -164,13 +165,14 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
   for (const DeviceBuffer* buffer : {&o, &lse, &workspace}) {
     if (const std::string damage = buffer->damage(); !damage.empty()) row.fail(damage);
   }
+  if (options.keep_outputs) row.outputs = {{"O", o.download<uint8_t>()}, {"LSE", lse.download<uint8_t>()}};
   if (rows_o == 0) {
     row.checked = true;
     row.note = "no queries, nothing launched";
   } else if (check) {
     const reference::AttentionOptions numerics = attention_numerics(session.driver().arch, shape);
     judge(shape, problem, numerics, operands, o.download<uint16_t>(), lse.download<float>(), row);
-  } else {
+  } else if (options.judge) {
     row.note = fmt::format(
         "not checked: the references take {:.3g} multiply-adds; --check does it all the same", 2 * work);
   }

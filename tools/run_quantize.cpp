@@ -20,7 +20,8 @@ reference::ScalingMode reference_mode(ScalingMode mode) {
 
 void compare_bytes(const std::vector<uint8_t>& got, const std::vector<uint8_t>& want, const std::string& name,
                    const char* what, RunRow& row) {
-  const std::string sentence = byte_difference(got, want, fmt::format("{} of {}", what, name));
+  const std::string sentence =
+      byte_difference(got, want, fmt::format("{} of {}", what, name), "the reference quantiser");
   if (!sentence.empty()) row.fail(sentence);
 }
 
@@ -114,7 +115,7 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   return operand;
 }
 
-std::vector<RunRow> run_quantize(const Session& session, const Shape& shape, const RunOptions&) {
+std::vector<RunRow> run_quantize(const Session& session, const Shape& shape, const RunOptions& options) {
   const int64_t tokens = offsets_of(shape.seqlens_q).back();
   const std::vector<uint16_t> values = make_data(shape, reference::Operand::kQ, tokens, shape.heads_q);
   std::vector<RunRow> rows;
@@ -123,8 +124,12 @@ std::vector<RunRow> run_quantize(const Session& session, const Shape& shape, con
     row.shape = fmt::format("{} ({})", shape.source, name_of(request.layout));
     row.op = name_of(shape.op);
     row.dtype = name_of(shape.dtype);
-    (void)quantize_on_device(session, shape, request, values, true, row);
-    row.checked = true;
+    DeviceOperand operand = quantize_on_device(session, shape, request, values, options.judge, row);
+    row.checked = options.judge;
+    if (options.keep_outputs)
+      row.outputs = {{"payload", std::move(operand.result.payload)},
+                     {"scales along D", std::move(operand.result.scales_d)},
+                     {"scales along tokens", std::move(operand.result.scales_tokens)}};
     if (tokens == 0) row.note = "no tokens, nothing launched";
     rows.push_back(std::move(row));
   }

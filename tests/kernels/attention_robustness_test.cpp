@@ -1,5 +1,6 @@
 // What must not change a bit of the result: foreign rows, capacity tails, scale padding, neighbours,
 // schedules.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -110,5 +111,18 @@ TEST_CASE("Every schedule of the CPU driver gives the same bits", "[attention][s
       const Schedule schedule(name);
       CHECK(run_attention(inputs) == want);
     }
+  }
+}
+
+TEST_CASE("sched-zero-kv-cluster: a sequence without keys beside one with a block of them",
+          "[attention][cases][sm_100]") {
+  const auto inputs = make_inputs(problem_of({256, 256}, {0, 128}, 2, 128), /*mxfp8=*/false);
+  const AttentionOutputs want = run_attention(inputs);
+  check_exact(inputs, want);
+  CHECK(std::all_of(want.o.begin(), want.o.begin() + 256 * 256, [](uint16_t bits) { return bits == 0; }));
+  for (const std::string& name : schedules(6)) {
+    INFO("schedule " << name);
+    const Schedule schedule(name);
+    CHECK(run_attention(inputs) == want);
   }
 }

@@ -110,8 +110,10 @@ Schedule::~Schedule() {
 }
 
 std::vector<std::string> schedules(int random_count) {
-  std::vector<std::string> names{"functional", "lazy"};
-  for (int seed = 1; seed <= random_count; ++seed) names.push_back("random:" + std::to_string(seed));
+  std::vector<std::string> names{"functional", "lazy", "eager"};
+  const std::string randomised[] = {"random", "pct", "split"};
+  for (int seed = 1; seed <= random_count; ++seed)
+    names.push_back(randomised[seed % 3] + ":" + std::to_string(seed));
   return names;
 }
 

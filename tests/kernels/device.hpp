@@ -96,7 +96,7 @@ class Schedule {
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 };
-// functional, lazy and the random seeds 1..count.
+// functional, lazy, eager, and the seeds 1..count of random, pct and split in turn.
 std::vector<std::string> schedules(int random_count);
 
 }  // namespace mxfa::test

@@ -29,7 +29,7 @@ TEST_CASE("wrong usage exits with 2 and says what is right") {
   const auto [line, message] = GENERATE(table<std::string, std::string>({
       {"", "subcommand is required"},
       {"measure x",
-       "unknown command \"measure\"; the commands are run, explain, compile, bench, info, cache"},
+       "unknown command \"measure\"; the commands are run, check, explain, compile, bench, info, cache"},
       {"explian x", "did you mean \"explain\"?"},
       {"run", "SHAPE is required"},
       {"run x.json --bogus", "--bogus"},

@@ -52,7 +52,8 @@ std::string Program::cuda_line(uint32_t pc) const {
 
 std::string Program::cuda_line(int32_t function, int32_t location) const {
   if (location < 0 || function < 0) return {};
-  const ptx::Location& l = module->functions[function].locations[location];
+  const std::vector<ptx::Location>& all = module->functions[function].locations;
+  const ptx::Location& l = all[location];
   const auto place = [&](uint32_t file, uint32_t line) {
     const auto it = module->files.find(file);
     return fmt::format("{}:{}", it == module->files.end() ? fmt::format("file {}", file) : it->second, line);
@@ -60,7 +61,15 @@ std::string Program::cuda_line(int32_t function, int32_t location) const {
   std::string text = place(l.file, l.line);
   if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
     text += " in " + readable(it->second);
-  if (l.inlined_line) text += ", inlined at " + place(l.inlined_file, l.inlined_line);
+  // A .loc names the call it was inlined at and no more; where that call stands in another inlined function,
+  // the compiler has written a .loc of the call's own line before.
+  const ptx::Location* inner = &l;
+  for (int32_t k = location; inner->inlined_line; inner = &all[k]) {
+    text += ", inlined at " + place(inner->inlined_file, inner->inlined_line);
+    for (--k; k >= 0; --k)
+      if (all[k].file == inner->inlined_file && all[k].line == inner->inlined_line) break;
+    if (k < 0) break;
+  }
   return text;
 }
 

@@ -1,0 +1,375 @@
+// `mxfa check SHAPE --mutate`: each synchronisation of a kernel is deleted from its PTX in turn, and the
+// checks must find it.  A mutant runs in a process of its own (this program again), since anything may happen
+// to it.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "check.hpp"
+#include "host/embedded.hpp"
+
+namespace mxfa::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Site {
+  size_t number = 0;
+  std::string kind, ptx, cuda;
+  std::string place;               // in the kernel's source
+  std::vector<std::string> lines;  // that line and those it is called from, innermost first; or the PTX
+  std::string finding;             // of the mutant; "equivalent": silent, and the reason is known
+  std::string found_by, report, reason;
+};
+
+// "ptx/a.cuh:12 in f, inlined at src/b.cuh:33": the places, innermost first.
+std::vector<std::string> places_of(const std::string& cuda) {
+  const std::string mark = ", inlined at ";
+  std::vector<std::string> places;
+  for (size_t at = 0; at < cuda.size();) {
+    const size_t end = std::min(cuda.find(mark, at), cuda.size());
+    const std::string place = cuda.substr(at, end - at);
+    places.push_back(place.substr(0, place.find(' ')));
+    at = end + mark.size();
+  }
+  return places;
+}
+
+std::string source_line(const std::string& place) {
+  const size_t colon = place.rfind(':');
+  if (colon == place.npos) return {};
+  int line = std::atoi(place.c_str() + colon + 1);
+  for (const MxfaEmbedded* file = mxfa_embedded_device_sources; file->path; ++file) {
+    if (!place.substr(0, colon).ends_with(file->path)) continue;
+    std::string_view text = file->text;
+    for (; line > 1 && !text.empty(); --line)
+      text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+    text = text.substr(0, text.find('\n'));
+    const size_t first = text.find_first_not_of(" \t");
+    return first == text.npos ? std::string() : std::string(text.substr(first));
+  }
+  return {};
+}
+
+// The synchronisations of the kernel that this shape runs.
+std::vector<Site> sites_of(const Shape& shape, const std::string& kernel, const CheckOptions& options,
+                           const CommonFlags& flags) {
+  const ScopedVariable list("MXFA_EMU_MUTATE", kernel + ":list");
+  Reopened session(flags);
+  (void)plan_shape(session.get(), shape, options.check);
+  // A question of this file alone, so it is no member of the driver's table.
+  void* const library = dlopen(session.get().driver().library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  using Ask = const char* (*)(const char*);
+  const Ask ask = library ? reinterpret_cast<Ask>(dlsym(library, "mxfaEmulatorSyncSites")) : nullptr;
+  const char* text = ask ? ask(kernel.c_str()) : nullptr;
+  if (!text) throw Error(MXFA_ERROR_DEVICE, fmt::format("the CPU driver lists no sites of {}", kernel));
+  std::vector<Site> sites;
+  for (const auto& entry : nlohmann::json::parse(text)) {
+    Site site;
+    site.number = sites.size();
+    site.kind = entry["kind"];
+    site.ptx = entry["ptx"];
+    site.cuda = entry["cuda"];
+    // What the kernel says, not the wrappers that it calls.
+    for (const std::string& place : places_of(site.cuda)) {
+      const std::string line = source_line(place);
+      if (line.empty() || place.find("src/") == place.npos) continue;
+      if (site.place.empty()) site.place = place;
+      site.lines.push_back(line);
+    }
+    if (site.lines.empty()) site.place = site.cuda, site.lines = {site.ptx};
+    sites.push_back(std::move(site));
+  }
+  return sites;
+}
+
+// The seed's choice of `count` sites, in the order of the text.
+void take_sample(std::vector<Site>& sites, int count, uint64_t seed) {
+  if (count <= 0 || static_cast<size_t>(count) >= sites.size()) return;
+  const auto rank = [seed](const Site& site) {  // splitmix64
+    uint64_t x = (seed + site.number + 1) * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+  };
+  std::sort(sites.begin(), sites.end(), [&](const Site& a, const Site& b) { return rank(a) < rank(b); });
+  sites.resize(static_cast<size_t>(count));
+  std::sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) { return a.number < b.number; });
+}
+
+// ---- the mutants' processes
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "mxfa-mutate-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Ended {
+  int status = 0;  // as waitpid gives it
+  double cpu_seconds = 0;
+  ordered_json row;  // null when it wrote none
+};
+
+class Child {
+ public:
+  // `arguments` after the program's name; the report goes to `report`.
+  Child(std::vector<std::string> arguments, const std::string& mutation, const std::string& report,
+        unsigned cpu_seconds)
+      : report_(report) {
+    arguments.insert(arguments.begin(), "mxfa");
+    arguments.insert(arguments.end(), {"--json", report});
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const ScopedVariable variable("MXFA_EMU_MUTATE", mutation);
+    pid_ = fork();
+    if (pid_ < 0) throw std::runtime_error("cannot start a process");
+    if (pid_ > 0) return;
+    // A mutant that runs for ever is stopped by the system; time of this process alone counts.
+    const rlimit limit{cpu_seconds, cpu_seconds + 1}, no_core{0, 0};
+    setrlimit(RLIMIT_CPU, &limit);
+    setrlimit(RLIMIT_CORE, &no_core);
+    const int nowhere = open("/dev/null", O_RDWR);
+    for (int stream = 0; stream < 3; ++stream) dup2(nowhere, stream);
+    execv("/proc/self/exe", argv.data());
+    _exit(127);
+  }
+  bool ended(Ended* out) {
+    rusage usage{};
+    if (wait4(pid_, &out->status, WNOHANG, &usage) != pid_) return false;
+    const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+    out->cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    std::ifstream file(report_);
+    const ordered_json all = ordered_json::parse(file, nullptr, false);
+    if (!all.is_discarded() && all.contains("rows") && !all["rows"].empty()) out->row = all["rows"][0];
+    return true;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  std::string report_;
+};
+
+void judge(const Ended& end, const std::string& bits, Site& site) {
+  if (WIFSIGNALED(end.status)) {
+    site.finding = WTERMSIG(end.status) == SIGXCPU || WTERMSIG(end.status) == SIGKILL ? "endless" : "crash";
+    site.report = fmt::format("the process ended with signal {}", WTERMSIG(end.status));
+    return;
+  }
+  if (end.row.is_null()) {
+    site.finding = "fault";
+    site.report = fmt::format("exit code {} before the kernel ran", WEXITSTATUS(end.status));
+    return;
+  }
+  site.finding = end.row["verdict"];
+  for (const auto& trial : end.row["schedules"]) {
+    std::string by = trial["schedule"];
+    if (trial.contains("seed")) by += fmt::format(" seed {}", trial["seed"].get<uint64_t>());
+    if (trial["finding"] != "silent") {
+      site.found_by = by;
+      site.report = trial.value("report", "");
+      return;
+    }
+    if (trial["bits"] != bits) {
+      site.finding = "wrong bits";
+      site.found_by = by;
+      return;
+    }
+  }
+}
+
+// ---- deletions that change nothing
+struct Known {
+  std::string kernel, kind, text, reason;
+  bool used = false;
+};
+
+std::vector<Known> load_known(const std::string& file) {
+  std::vector<Known> known;
+  if (file.empty()) return known;
+  std::ifstream in(file);
+  const nlohmann::json list = nlohmann::json::parse(in, nullptr, false);
+  if (!list.is_array()) throw InputError(fmt::format("--known {}: need a JSON array", file));
+  for (const auto& entry : list) {
+    Known k;
+    for (const auto& [name, field] :
+         {std::pair{"kernel", &k.kernel}, {"kind", &k.kind}, {"text", &k.text}, {"reason", &k.reason}}) {
+      if (!entry.is_object() || !entry.contains(name) || !entry[name].is_string() ||
+          entry[name].get<std::string>().empty())
+        throw InputError(fmt::format("--known {}: entry {} has no \"{}\"", file, known.size() + 1, name));
+      *field = entry[name];
+    }
+    known.push_back(std::move(k));
+  }
+  return known;
+}
+
+struct Tally {
+  int found = 0, equivalent = 0, silent = 0;
+};
+
+ordered_json json_of(const Site& site) {
+  ordered_json out = {{"site", site.number}, {"kind", site.kind},   {"ptx", site.ptx},
+                      {"cuda", site.cuda},   {"lines", site.lines}, {"finding", site.finding}};
+  if (!site.found_by.empty()) out["schedule"] = site.found_by;
+  if (!site.report.empty()) out["report"] = site.report;
+  if (!site.reason.empty()) out["reason"] = site.reason;
+  return out;
+}
+
+void print(const std::vector<Site>& sites) {
+  std::vector<std::vector<std::string>> table = {{"site", "deleted", "found", "under", "source"}};
+  for (const Site& site : sites) {
+    // The last columns are left-aligned by hand: the source line is as long as it is.
+    table.push_back({std::to_string(site.number), site.kind, site.finding,
+                     site.found_by.empty() ? "-" : site.found_by, site.place});
+  }
+  print_table(table);
+}
+
+// Runs every site's mutant, `jobs` at a time.
+void run_mutants(std::vector<Site>& sites, const std::vector<std::string>& arguments,
+                 const std::string& kernel, const Ended& whole, unsigned jobs, const Folder& folder,
+                 const CommonFlags& flags) {
+  const std::string bits = whole.row["schedules"][0]["bits"];
+  // Mutants do what the kernel does or stop early; what takes many times longer does not end.
+  const auto limit = static_cast<unsigned>(5 + std::ceil(20 * whole.cpu_seconds));
+  struct Running {
+    Site* site;
+    std::unique_ptr<Child> child;
+  };
+  std::vector<Running> running;
+  for (auto next = sites.begin(); next != sites.end() || !running.empty();) {
+    while (next != sites.end() && running.size() < jobs) {
+      running.push_back(
+          {&*next, std::make_unique<Child>(arguments, fmt::format("{}:{}", kernel, next->number),
+                                           folder.file(std::to_string(next->number)), limit)});
+      ++next;
+    }
+    std::erase_if(running, [&](Running& r) {
+      Ended end;
+      if (!r.child->ended(&end)) return false;
+      judge(end, bits, *r.site);
+      if (flags.verbose)
+        message(fmt::format("{} without {} at {}: {}", kernel, r.site->kind, r.site->place, r.site->finding));
+      return true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+Ended run_to_end(Child child) {
+  Ended end;
+  while (!child.ended(&end)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return end;
+}
+
+}  // namespace
+
+int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shapes,
+           const std::vector<CheckedShape>& checked, const CheckOptions& options,
+           const MutateOptions& mutations, const CommonFlags& flags) {
+  std::vector<Known> known = load_known(mutations.known);
+  const JsonReport report(flags.json);
+  const unsigned jobs = mutations.jobs ? static_cast<unsigned>(mutations.jobs)
+                                       : std::max(1u, std::thread::hardware_concurrency());
+  ordered_json rows = ordered_json::array(), kernels = ordered_json::array();
+  for (const CheckedShape& shape : checked) rows.push_back(json_of(shape));
+  Tally total;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const std::string& kernel = checked[i].kernel;
+    if (kernel.empty()) continue;
+    std::vector<Site> sites = sites_of(shapes[i], kernel, options, flags);
+    const size_t all = sites.size();
+    take_sample(sites, mutations.sample, options.first_seed);
+    const Folder folder;
+    const size_t number = options.only ? static_cast<size_t>(options.only) : i + 1;
+    std::vector<std::string> arguments = {"check",          "--quiet",
+                                          "--no-reference", "--first",
+                                          "--only",         std::to_string(number),
+                                          "--device",       flags.device,
+                                          "--schedules",    std::to_string(options.schedules),
+                                          "--seed",         std::to_string(options.first_seed)};
+    if (options.strict) arguments.push_back("--strict");
+    for (const std::string& policy : options.policies)
+      arguments.insert(arguments.end(), {"--policy", policy});
+    arguments.insert(arguments.end(), files.begin(), files.end());
+    const Ended whole = run_to_end(Child(arguments, kernel + ":list", folder.file("whole"), 24 * 3600));
+    if (whole.row.is_null() || whole.row["verdict"] != "silent")
+      throw Error(MXFA_ERROR_DEVICE, fmt::format("{}: the whole kernel does not run in a process of its own "
+                                                 "(status {})",
+                                                 shapes[i].source, whole.status));
+    run_mutants(sites, arguments, kernel, whole, jobs, folder, flags);
+    Tally tally;
+    ordered_json list = ordered_json::array();
+    for (Site& site : sites) {
+      if (site.finding == "silent") {
+        for (Known& k : known) {
+          if (k.kernel != kernel || k.kind != site.kind ||
+              std::find(site.lines.begin(), site.lines.end(), k.text) == site.lines.end())
+            continue;
+          site.finding = "equivalent";
+          site.reason = k.reason;
+          k.used = true;
+        }
+      }
+      ++(site.finding == "silent"       ? tally.silent
+         : site.finding == "equivalent" ? tally.equivalent
+                                        : tally.found);
+      list.push_back(json_of(site));
+    }
+    if (!report.on_stdout()) {
+      fmt::print("{}: {} {} has {} synchronisations, {} deleted one at a time\n", shapes[i].source, kernel,
+                 checked[i].arch, all, sites.size());
+      print(sites);
+      fmt::print("{} found, {} known to change nothing, {} silent\n", tally.found, tally.equivalent,
+                 tally.silent);
+      for (const Site& site : sites)
+        if (site.finding == "silent")
+          fmt::print("  silent: {} at {}: {}\n", site.kind, site.place, fmt::join(site.lines, "  <  "));
+    }
+    kernels.push_back({{"shape", shapes[i].source},
+                       {"kernel", kernel},
+                       {"arch", checked[i].arch},
+                       {"synchronisations", all},
+                       {"found", tally.found},
+                       {"equivalent", tally.equivalent},
+                       {"silent", tally.silent},
+                       {"sites", list}});
+    total.found += tally.found, total.silent += tally.silent;
+  }
+  const double score = total.found + total.silent ? double(total.found) / (total.found + total.silent) : 1;
+  if (!report.on_stdout()) fmt::print("score {:.3f}\n", score);
+  if (mutations.sample == 0)
+    for (const Known& k : known)
+      if (!k.used && std::any_of(checked.begin(), checked.end(),
+                                 [&](const CheckedShape& shape) { return shape.kernel == k.kernel; }))
+        message(fmt::format("{}: no silent deletion is {} at \"{}\"", mutations.known, k.kind, k.text));
+  report.write({{"command", "check"}, {"rows", rows}, {"score", score}, {"mutations", kernels}});
+  return total.silent ? kWrongResult : kPassed;
+}
+
+}  // namespace mxfa::tools
