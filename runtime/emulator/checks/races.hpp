@@ -69,7 +69,8 @@ class Races : public Observer {
   void touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes);
   void touch_columns(Access& now, const Touch& touch);
   void check_barrier(Warp& warp, uint32_t mbarrier);  // a use of an mbarrier against its init
-  Cell* shared_cell(ClusterState& s, uint32_t rank, uint64_t offset);
+  // Null outside the shared memory of the cluster: the access itself is a fault then.
+  static Cell* shared_cell(ClusterState& s, uint64_t address);
 
   void publish(ClusterState& s, uint32_t warp, Knowledge& into) const;
   void released(ClusterState& s, uint32_t warp, uint32_t pc);  // begins a new epoch of the warp

@@ -17,6 +17,12 @@ uint32_t byte_mask(uint64_t first, uint64_t last) {
 
 }  // namespace
 
+Cell* Races::shared_cell(ClusterState& s, uint64_t address) {
+  const auto rank = static_cast<uint32_t>(address >> kRankShift);
+  const uint64_t cell = shared_offset(static_cast<uint32_t>(address)) / 16;
+  return rank < s.shared.size() && cell < s.shared[rank].size() ? &s.shared[rank][cell] : nullptr;
+}
+
 Races::Access Races::access_by(Warp& warp, MemorySpace space, bool writes) {
   ClusterState& s = state_of(warp);
   Access a;
@@ -157,12 +163,7 @@ void Races::access(Warp& warp, const LaneAccess& a) {
       place = at;
       mask = bytes;
       now.record.lane = static_cast<uint8_t>(lane);
-      if (global) {
-        cell = &global_.cell(at);
-      } else {
-        std::vector<Cell>& cells = now.state->shared[shared_rank(static_cast<uint32_t>(at))];
-        cell = &cells[shared_offset(static_cast<uint32_t>(at)) / 16];
-      }
+      cell = global ? &global_.cell(at) : shared_cell(*now.state, at);
     }
   }
   if (cell) touch_cell(*cell, now, mask, place);
@@ -260,11 +261,11 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
 void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
   Access now = access_by(warp, MemorySpace::Shared, true);
   now.name = "use of the mbarrier";
-  const std::vector<Cell>& cells = now.state->shared[shared_rank(mbarrier)];
-  const Cell& cell = cells[shared_offset(mbarrier) / 16];
+  const Cell* cell = shared_cell(*now.state, mbarrier);
+  if (!cell) return;
   const uint32_t mask = byte_mask(mbarrier % 16, mbarrier % 16 + 8);
   now.record.mask = mask;
-  if ((cell.write.mask & mask) && !(cell.write.flags & kWork)) check(cell.write, now, mbarrier);
+  if ((cell->write.mask & mask) && !(cell->write.flags & kWork)) check(cell->write, now, mbarrier);
 }
 
 void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t destination) {

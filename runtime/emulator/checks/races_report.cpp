@@ -48,7 +48,8 @@ std::string shared_name(const Program& program, const Cta& cta, uint32_t offset)
     if (variable.space != ptx::Space::Shared || variable.unsized) continue;
     const uint64_t begin = program.addresses[v];
     if (offset >= begin && offset < begin + variable.bytes)
-      return fmt::format(" ({} + {})", variable.name, offset - begin);
+      return offset == begin ? fmt::format(" ({})", variable.name)
+                             : fmt::format(" ({} + {})", variable.name, offset - begin);
   }
   const Kernel& kernel = *cta.cluster->grid->kernel;
   const uint32_t fixed = program.shared_reserved + kernel.static_shared, alignment = kernel.dynamic_alignment,
