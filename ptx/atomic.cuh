@@ -1,4 +1,5 @@
-// Atomic operations on global memory that return the old value.  PTX ISA 9.7.13.4, "atom"; sm_90.
+// Operations on global memory by which CTAs take turns.  PTX ISA 9.7.13.4 "atom", 9.7.13.5 "red", 9.7.9.8
+// "ld"; sm_90.
 #pragma once
 #include "ptx/types.cuh"
 
@@ -13,6 +14,19 @@ MXFA_DEVICE int32_t atom_add_acq_rel_gpu_s32(int32_t* address, int32_t value) {
                : "l"(address), "r"(value)
                : "memory");
   return old;
+}
+
+// ld.acquire.gpu.global.s32 -- what was written before the release that stored the value is visible after it.
+MXFA_DEVICE int32_t ld_acquire_gpu_s32(const int32_t* address) {
+  int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+// red.release.gpu.global.add.s32 -- what this thread wrote, or saw written, before it is visible to whoever
+// acquires the sum.
+MXFA_DEVICE void red_add_release_gpu_s32(int32_t* address, int32_t value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 
 }  // namespace mxfa::ptx

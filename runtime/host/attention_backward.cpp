@@ -40,11 +40,6 @@ void check_support(const mxfa_attention& a, const mxfa_attention_backward_option
             a.heads_kv, a.head_dim);
   if (o.dq_accumulate == MXFA_DQ_FP16)
     invalid("dq_accumulate fp16: attn_bwd on {} accumulates dQ in fp32", arch);
-  if (o.deterministic)
-    invalid(
-        "deterministic: attn_bwd on {} adds to dQ in the order in which tiles finish; dK and dV have the "
-        "same bits in every run all the same",
-        arch);
 }
 
 // The main kernel adds rows, lengths and windows in 32 bits.
@@ -93,7 +88,8 @@ void add_tiles(mxfa_plan& plan) {
                                            .window_left = plan.window_left,
                                            .window_right = plan.window_right,
                                            .tile_rows = rows,
-                                           .multiprocessors = multiprocessors});
+                                           .multiprocessors = multiprocessors,
+                                           .deterministic = plan.backward_options.deterministic != 0});
   plan.tile_count = plan.slot_count = uint32_t(keys.tiles.size());
   plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
   const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, broadcast, rows);
@@ -109,10 +105,12 @@ void add_tiles(mxfa_plan& plan) {
   backward.dq_replicas = choose_replicas(plan, dq_bytes);
   const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : int64_t(queries.size());
   const int64_t limit = INT32_MAX / a.heads_q;
-  if (int64_t(queries.size()) > limit || stat_tiles > limit || backward.dq_replicas * dq_units > limit)
+  // The kernel numbers units, and with turns panels of units, in 32 bits.
+  const bool deterministic = plan.backward_options.deterministic != 0;
+  const int64_t numbered = backward.dq_replicas * dq_units * (deterministic ? 2 : 1);
+  if (int64_t(queries.size()) > limit || stat_tiles > limit || numbered > limit)
     invalid("offsets_q: {} tiles of {} rows and {} units of dQ times {} heads; the limit of a launch is {}",
-            std::max<int64_t>(queries.size(), stat_tiles), rows, backward.dq_replicas * dq_units, a.heads_q,
-            INT32_MAX);
+            std::max<int64_t>(queries.size(), stat_tiles), rows, numbered, a.heads_q, INT32_MAX);
   backward.stat_tiles = int32_t(stat_tiles);
   backward.dq_units = int32_t(dq_units);
   // Without a tile of keys nothing is added: dQ is written as the sum over no replica.
@@ -131,6 +129,9 @@ void add_tiles(mxfa_plan& plan) {
   const uint64_t accumulator_bytes = uint64_t(backward.dq_replicas) * dq_bytes;
   backward.at_statistics = plan.workspace.reserve(statistics_bytes);
   backward.at_dq_accumulator = plan.workspace.reserve(accumulator_bytes);
+  const uint64_t turns_bytes =
+      deterministic ? uint64_t(backward.dq_replicas) * a.heads_q * dq_units * 2 * sizeof(int32_t) : 0;
+  backward.at_turns = plan.workspace.reserve(turns_bytes);
 
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };
   plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
@@ -146,6 +147,12 @@ void add_tiles(mxfa_plan& plan) {
        {"bytes", accumulator_bytes},
        {"formula", fmt::format("4 * {} rows * {} channels * {} units * {} heads * {} copies", kDqUnitRows,
                                a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
+  if (deterministic)
+    plan.options["workspace"].push_back(
+        {{"part", "turns"},
+         {"bytes", turns_bytes},
+         {"formula",
+          fmt::format("8 * {} units * {} heads * {} copies", dq_units, a.heads_q, backward.dq_replicas)}});
 }
 
 std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_attention* given,
@@ -172,10 +179,12 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
-  const KernelConfig config = resolve(
-      "attention_bwd_sm90",
-      {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
-      attention.kernel);
+  const KernelConfig config = resolve("attention_bwd_sm90",
+                                      {{"head_dim", attention.head_dim},
+                                       {"right_mask", right >= 0, true},
+                                       {"left_mask", left >= 0, true},
+                                       {"deterministic", plan->backward_options.deterministic != 0, true}},
+                                      attention.kernel);
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
@@ -243,6 +252,7 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.dv = address(args.dv.data), params.stride_dv = args.dv.row_stride;
   params.statistics = workspace + backward.at_statistics;
   params.dq_accumulator = workspace + backward.at_dq_accumulator;
+  if (plan.backward_options.deterministic) params.turns = workspace + backward.at_turns;
   params.tiles = workspace + plan.at_tiles;
   params.q_tiles = workspace + backward.at_q_tiles;
   params.offsets_q = workspace + plan.at_offsets_q;

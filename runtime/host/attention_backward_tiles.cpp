@@ -17,6 +17,7 @@ constexpr double kHalfStepCost = 0.7, kKeyTileCost = 2.0;
 struct CostedTile {
   KeyTile tile;
   double cost;
+  double weight = 0;  // by which it is ordered
 };
 
 // Tiles that differ by less than this factor count as equal, so that they stay neighbours.
@@ -32,6 +33,18 @@ void check_count(const KeyTileProblem& p) {
             limit);
 }
 
+void rank_tiles(const KeyTileProblem& p, std::vector<KeyTile>& tiles) {
+  constexpr int32_t kMostRanks = INT32_MAX / 256;
+  std::vector<int32_t> next(p.heads_kv, 0);
+  for (KeyTile& tile : tiles) {
+    // In the order of their keys, a tile's rank in its sequence is its number.
+    const int32_t rank = p.broadcast_q ? next[tile.head_kv]++ : tile.first_key / 128;
+    if (rank >= kMostRanks)
+      invalid("deterministic: a head has more than {} tiles of 128 keys that add to one dQ", kMostRanks);
+    tile.keys_and_rank += 256 * rank;
+  }
+}
+
 }  // namespace
 
 int32_t visible_query_tiles(const KeyTileProblem& p, const KeyTile& tile) {
@@ -40,7 +53,7 @@ int32_t visible_query_tiles(const KeyTileProblem& p, const KeyTile& tile) {
   int64_t begin = 0, end = q_length;
   if (p.window_right >= 0) begin = std::max<int64_t>(tile.first_key - shift - p.window_right, 0);
   if (p.window_left >= 0)
-    end = std::min(end, std::max<int64_t>(std::min<int64_t>(int64_t{tile.first_key} + tile.keys, k_length) -
+    end = std::min(end, std::max<int64_t>(std::min<int64_t>(int64_t{tile.first_key} + tile.keys(), k_length) -
                                               shift + p.window_left,
                                           0));
   const int64_t tiles = (end + p.tile_rows - 1) / p.tile_rows - begin / p.tile_rows;
@@ -53,20 +66,30 @@ KeyTilePlan plan_key_tiles(const KeyTileProblem& p) {
   const int32_t ratio = p.heads_q / p.heads_kv;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     const int32_t length = p.k->length(b);
-    for (int32_t head = 0; head < p.heads_kv; ++head)
+    for (int32_t head = 0; head < p.heads_kv; ++head) {
+      const size_t first = tiles.size();
       for (int64_t key = 0; key < length; key += 128) {
         const KeyTile tile{b, head, int32_t(key), length - key <= 64 ? 64 : 128};
         const double steps = double(visible_query_tiles(p, tile)) * ratio;
-        tiles.push_back({tile, steps * (tile.keys == 64 ? kHalfStepCost : 1.0) + kKeyTileCost});
+        tiles.push_back({tile, steps * (tile.keys() == 64 ? kHalfStepCost : 1.0) + kKeyTileCost});
+        tiles.back().weight = tiles.back().cost;
       }
+      // A later tile must not come first: it counts as no heavier than the ones before it.
+      if (p.deterministic)
+        for (size_t i = tiles.size(); i-- > first + 1;)
+          tiles[i - 1].weight = std::max(tiles[i - 1].weight, tiles[i].weight);
+    }
   }
   // Stable: equal tiles keep their neighbours.
-  std::stable_sort(tiles.begin(), tiles.end(), [](const CostedTile& x, const CostedTile& y) {
-    return weight_class(x.cost) > weight_class(y.cost);
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const CostedTile& x, const CostedTile& y) {
+    const int64_t weight_x = weight_class(x.weight), weight_y = weight_class(y.weight);
+    if (weight_x != weight_y || !p.deterministic) return weight_x > weight_y;
+    return x.tile.first_key < y.tile.first_key;
   });
   KeyTilePlan plan;
   std::vector<double> costs;
   for (const CostedTile& t : tiles) plan.tiles.push_back(t.tile), costs.push_back(t.cost);
+  if (p.deterministic) rank_tiles(p, plan.tiles);
   plan.makespan = greedy_makespan(costs, p.multiprocessors);
   plan.mean = std::accumulate(costs.begin(), costs.end(), 0.0) / p.multiprocessors;
   return plan;

@@ -10,7 +10,11 @@ namespace mxfa {
 // int32[4] of the kernel's tile list.
 struct KeyTile {
   int32_t batch, head_kv;
-  int32_t first_key, keys;  // keys: 64 or 128; the last tile of a sequence may reach past its end
+  int32_t first_key;
+  int32_t
+      keys_and_rank;  // keys + 256 rank: 64 or 128 keys, of which the last tile of a sequence may have fewer
+  int32_t keys() const { return keys_and_rank % 256; }
+  int32_t rank() const { return keys_and_rank / 256; }
 };
 static_assert(sizeof(KeyTile) == 16);
 
@@ -28,6 +32,7 @@ struct KeyTileProblem {
   int32_t window_left, window_right;  // as the kernel takes them; -1 unbounded
   int32_t tile_rows;                  // query rows of a step
   int32_t multiprocessors;
+  bool deterministic;
 };
 
 struct KeyTilePlan {

@@ -48,8 +48,8 @@ struct AttentionBackwardParams {
   uint64_t o, d_out_rows;  // bf16 [rows_o, heads_q, D]; d_out_rows is the tensor of the map d_out
   uint64_t lse;            // float [heads_q, rows_o], natural logarithm
   uint64_t dq, dk, dv;     // bf16 [tokens, heads, D]
-  uint64_t statistics, dq_accumulator;
-  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
+  uint64_t statistics, dq_accumulator, turns;  // turns: 0 without `deterministic`
+  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys + 256 rank}; keys: 64 or 128
   uint64_t q_tiles;               // int32[2] {batch, tile of query rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]; offsets_q int32[2] with broadcast_q
   uint64_t counters;              // int32[2], zero before and after a launch: next tile, CTAs finished

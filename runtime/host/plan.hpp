@@ -66,9 +66,9 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 
 // What an attention backward has beside its main kernel; docs/hopper.md.
 struct BackwardPlan {
-  Kernel *prepare = nullptr, *finish = nullptr;                       // owned by the context
-  uint32_t prepare_grid = 0, finish_grid = 0;                         // CTAs; 0: not launched
-  uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0;  // in the workspace
+  Kernel *prepare = nullptr, *finish = nullptr;                                     // owned by the context
+  uint32_t prepare_grid = 0, finish_grid = 0;                                       // CTAs; 0: not launched
+  uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0, at_turns = 0;  // in the workspace
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
 };
 

@@ -13,6 +13,9 @@
 // offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at
 // b * ceil(len / R) and all sequences share the accumulators of the one Q, in dq_replicas copies that spread
 // the additions over addresses.
+//   turns           int32 [dq_replicas][heads_q][dq_units][2], with `deterministic` only: how many tiles of
+//   keys
+//                   have added to the 16 rows from a unit on and a panel of 64 channels.
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/types.cuh"
@@ -20,12 +23,14 @@
 namespace mxfa {
 
 struct AttentionBackwardParams {
-  TensorMap q, k, v, d_out;  // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
-  uint64_t o, d_out_rows;    // bf16 [rows_o, heads_q, D]
-  uint64_t lse;              // float [heads_q, rows_o], natural logarithm
-  uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
-  uint64_t statistics, dq_accumulator;
-  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys: 64 or 128}
+  TensorMap q, k, v, d_out;                    // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
+  uint64_t o, d_out_rows;                      // bf16 [rows_o, heads_q, D]
+  uint64_t lse;                                // float [heads_q, rows_o], natural logarithm
+  uint64_t dq, dk, dv;                         // bf16 [tokens, heads, D]
+  uint64_t statistics, dq_accumulator, turns;  // turns: 0 without `deterministic`
+  // int32[4] {batch, head_kv, first key, keys + 256 rank}: 64 or 128 keys; rank among the tiles that add to
+  // the same rows of dQ, in the order of the list.
+  uint64_t tiles;
   uint64_t q_tiles;               // int32[2] {batch, tile of R rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]
   uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished

@@ -26,6 +26,13 @@ struct AttentionBwdPrepare {
                                            .role_count = 1,
                                            .roles = {{"row", 0, kThreads / 32, 0}}};
 
+  // The turns of units `first`, `first` + `step`, ... up to `end`.
+  MXFA_DEVICE static void zero_turns(const AttentionBackwardParams& p, int64_t first, int64_t end,
+                                     int64_t step) {
+    if (p.turns == 0) return;
+    for (int64_t i = first; i < end; i += step) st_global_v2(pointer<int32_t>(p.turns) + 2 * i, 0, 0);
+  }
+
   MXFA_DEVICE static float dot(U32x4 a, U32x4 b) {
     float sum = bf16x2_low(a.x) * bf16x2_low(b.x);
     sum += bf16x2_high(a.x) * bf16x2_high(b.x);
@@ -66,12 +73,15 @@ struct AttentionBwdPrepare {
     float* accumulator = pointer<float>(p.dq_accumulator);
     constexpr int64_t kUnitFloats = kDqUnit * kD;
     if (p.broadcast_q) {
-      zero(accumulator, 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x),
-           int64_t(p.dq_replicas) * p.heads_q * p.dq_units * kUnitFloats, int64_t(gridDim.x) * kThreads);
+      int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, threads = int64_t(gridDim.x) * kThreads;
+      int64_t units = int64_t(p.dq_replicas) * p.heads_q * p.dq_units;
+      zero(accumulator, 4 * thread, units * kUnitFloats, threads);
+      zero_turns(p, thread, units, threads);
     } else {
       int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
       int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
       zero(accumulator + unit * kUnitFloats, 4 * threadIdx.x, units * kUnitFloats, kThreads);
+      zero_turns(p, unit + threadIdx.x, unit + units, kThreads);
     }
     float* statistics =
         pointer<float>(p.statistics) + (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows);

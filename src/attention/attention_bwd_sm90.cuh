@@ -44,97 +44,15 @@
 #include "ptx/wgmma.cuh"
 #include "src/attention/attention_bwd_fragments.cuh"
 #include "src/attention/attention_bwd_params.cuh"
-#include "src/attention/attention_bwd_sm90_tables.cuh"
+#include "src/attention/attention_bwd_sm90_walk.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
 namespace mxfa {
 
-struct AttentionBwdSm90 : AttentionBwdSm90Tables {
+struct AttentionBwdSm90 : AttentionBwdSm90Walk {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
-
-  // What the warpgroups must know of a tile.  The producer works it out and leaves it beside K.
-  struct Tile {
-    int32_t head, key_row;  // key/value head; first key of the tile in its sequence
-    int32_t q_length, k_length;
-    int32_t m_begin, m_end;    // query tiles with a row that sees a key: [m_begin, m_end)
-    int32_t m_start;           // the first to be walked; after m_end comes m_begin
-    int32_t keys;              // 64 x warpgroups with keys; 0: no more tiles
-    int32_t k_first, dq_unit;  // first row of the sequence in dK; its first unit in the accumulators
-    int32_t phase;             // of its K|V stage, for the consumers
-  };
-  struct TileSource {  // and what only the producer needs
-    Tile tile;
-    Sequence q, k, d_out;
-    int32_t stat_tile;
-  };
-
-  MXFA_DEVICE static TileSource read_tile(const AttentionBackwardParams& p, int index) {
-    U32x4 entry = ld_global_nc_v4(pointer<const U32x4>(p.tiles) + index);
-    int32_t batch = entry.x;
-    TileSource s;
-    s.q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
-    s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
-    s.d_out = {p.broadcast_q ? batch * s.q.length : s.q.first, s.q.length};
-    Tile& t = s.tile;
-    t.dq_unit = p.broadcast_q ? 0 : padded_start(s.q.first, batch, kDqUnit);
-    s.stat_tile =
-        p.broadcast_q ? batch * ceil_div(s.q.length, kTileM) : padded_start(s.q.first, batch, kTileM);
-    t.head = entry.y;
-    t.key_row = entry.z;
-    t.keys = entry.w;
-    t.q_length = s.q.length;
-    t.k_length = s.k.length;
-    t.k_first = s.k.first;
-    // Bottom-right alignment: query i sees keys i + shift - left .. i + shift + right.
-    int shift = t.k_length - t.q_length, begin = 0, end = t.q_length;
-    if (kRightMask) begin = max_of(t.key_row - shift - p.window_right, 0);
-    if (kLeftMask)
-      end = min_of(end, max_of(min_of(t.key_row + t.keys, t.k_length) - shift + p.window_left, 0));
-    t.m_begin = begin / kTileM;
-    t.m_end = max_of(ceil_div(end, kTileM), t.m_begin);
-    t.m_start = t.m_begin + index % max_of(min_of(t.m_end - t.m_begin, kRotation), 1);
-    return s;
-  }
-  MXFA_DEVICE static void next(const Tile& t, int& m) {
-    if (++m == t.m_end) m = t.m_begin;
-  }
-  // What the 64 keys of a warpgroup see, relative to the sequence's query rows: key i of the run sees rows
-  // [begin + i, end + i], and there are `keys` of them (64 and more: none is past the end).
-  struct Visible {
-    int32_t keys, begin, end;
-
-    // Whether a row of query tile m sees a key ...
-    MXFA_DEVICE bool any(int m) const {
-      return keys > 0 && (!kRightMask || begin < kTileM * (m + 1)) &&
-             (!kLeftMask || end + min_of(keys, 64) > kTileM * m);
-    }
-    // ... and whether all rows see all 64.
-    MXFA_DEVICE bool all(int m) const {
-      return keys >= 64 && (!kRightMask || begin + 63 <= kTileM * m) &&
-             (!kLeftMask || end >= kTileM * (m + 1) - 1);
-    }
-  };
-  MXFA_DEVICE static Visible visible(const AttentionBackwardParams& p, const Tile& t, int group) {
-    int key = t.key_row + 64 * group, diagonal = key - (t.k_length - t.q_length);
-    // Uniform, and so that the compiler keeps these three and not what they are made of.
-    return {uniform(64 * group < t.keys ? t.k_length - key : 0), uniform(diagonal - p.window_right),
-            uniform(diagonal + p.window_left)};
-  }
-  MXFA_DEVICE static Tile wait_tile(uint32_t smem, const PipelineState<kKvStages>& kv) {
-    mbarrier_wait(smem + kKFull + 8 * kv.stage, kv.phase);
-    return load_tile(smem, kv.stage);
-  }
-  MXFA_DEVICE static Tile load_tile(uint32_t smem, uint32_t stage) {
-    uint32_t info = smem + kTileOffset + stage * kTileBytes;
-    U32x4 a = ld_shared_v4(info), b = ld_shared_v4(info + 16), c = ld_shared_v4(info + 32);
-    // From lane 0, so that the compiler knows the walk to be uniform and keeps its state in uniform
-    // registers.
-    return {uniform(a.x), uniform(a.y), uniform(a.z), uniform(a.w), uniform(b.x), uniform(b.y),
-            uniform(b.z), uniform(b.w), uniform(c.x), uniform(c.y), uniform(c.z)};
-  }
-  MXFA_DEVICE static int32_t uniform(uint32_t value) { return int32_t(shfl_idx(value, 0)); }
 
   // ---- producer: one thread ---------------------------------------------------------------------------
   // Boxes of 64 rows, `boxes` of them, of all panels.
@@ -159,12 +77,14 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
       st_shared_v4(info, {uint32_t(t.head), uint32_t(t.key_row), uint32_t(t.q_length), uint32_t(t.k_length)});
       st_shared_v4(info + 16,
                    {uint32_t(t.m_begin), uint32_t(t.m_end), uint32_t(t.m_start), uint32_t(t.keys)});
-      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_unit), kv.phase ^ 1, 0});
+      st_shared_v4(info + 32, {uint32_t(t.k_first), uint32_t(t.dq_unit), kv.phase ^ 1, uint32_t(t.turn)});
     };
-    // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order.
+    // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order. With
+    // turns all do, so that whoever a tile waits for has been taken by a CTA that runs.
     int32_t* counters = pointer<int32_t>(p.counters);
-    for (int index = blockIdx.x; index < p.tile_count;
-         index = gridDim.x + atom_add_acq_rel_gpu_s32(counters, 1)) {
+    const int given = kDeterministic ? 0 : gridDim.x;
+    for (int index = kDeterministic ? atom_add_acq_rel_gpu_s32(counters, 1) : int(blockIdx.x);
+         index < p.tile_count; index = given + atom_add_acq_rel_gpu_s32(counters, 1)) {
       TileSource source = read_tile(p, index);
       const Tile& t = source.tile;
       publish(t);
@@ -258,12 +178,44 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         wgmma_bf16_rs<1>(d, fragment, descriptor_advance(b, step * 2048), true);
       }
     }
+    // Turns: a tile of keys adds to 16 rows and 64 channels of dQ when all that come before it in the list
+    // have. It only waits for tiles that were taken before it, so somebody can always go on.  It is
+    // waited for while no product is in flight (ptxas would spill), and ends when the next is waited for: by
+    // then the additions, which the release waits for, have long been made.
+    MXFA_DEVICE uint32_t turn_slot() const { return smem + kTurnOffset + 8 * (4 * group + warp); }
+    MXFA_DEVICE void take_turn() {
+      end_turn();
+      if (late_rows <= 16 * warp) return;
+      int index = 2 * (late_unit + 2 * warp) + (kSplitRows ? 0 : group),
+          turn = uniform(ld_shared_b32(turn_slot()));
+      while (uniform(ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index)) != turn) {
+      }
+      if (lane == 0) st_shared_b32(turn_slot() + 4, index);
+    }
+    MXFA_DEVICE void end_turn() {
+      warp_sync();  // the additions of all lanes come before the release
+      if (lane == 0) {
+        int before = int32_t(ld_shared_b32(turn_slot() + 4));
+        if (before >= 0) red_add_release_gpu_s32(pointer<int32_t>(p.turns) + before, 1);
+        st_shared_b32(turn_slot() + 4, uint32_t(-1));
+      }
+    }
+    // The turn in which the tile adds to query tile m: tiles whose keys are left of what its rows see are not
+    // counted.
+    MXFA_DEVICE void note_turn(const Tile& t, int m) {
+      int unseen = 0;
+      if (kLeftMask && !p.broadcast_q)
+        unseen = max_of(kTileM * m + t.k_length - t.q_length - p.window_left, 0) / kTileN;
+      if (lane == 0) st_shared_b32(turn_slot(), t.turn - unseen);
+    }
+
     // This warpgroup's share of dQ of the late step: sum over keys of dS^T (keys x queries: A is M-major)
     // times K (keys x channels: B is N-major).  Without a late step a product is computed all the same, of
     // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
     // branch.
     MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
       uint32_t stage = ring.stage ^ 1;
+      if (kDeterministic && late) take_turn();
       if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ring.stage == 0 ? ring.phase ^ 1 : ring.phase);
       uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
       uint64_t b =
@@ -285,8 +237,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
-      if (late_rows <= 16 * warp) return;  // rows past the end are the next sequence's
       int panel = kSplitRows ? 0 : group;
+      if (late_rows <= 16 * warp) return;          // rows past the end are the next sequence's
       int chunks = min_of(kD / 8 - 8 * panel, 8);  // D = 96 has half a second panel
       constexpr int kUnitFloats = kDqUnit * kD;
       float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * kUnitFloats +
@@ -424,6 +376,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
 
     // The step is over but for its dQ.
     MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
+      if (kDeterministic) note_turn(t, m);
       late = true;
       late_ds = ds_box(ring.stage, 0);
       late_keys = keys();
@@ -437,8 +390,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
 
     MXFA_DEVICE void walk(const Tile& t) {
       int ratio = p.heads_q / p.heads_kv;
-      int replica = blockIdx.x % p.dq_replicas;
-      int unit = (replica * p.heads_q + t.head * ratio) * p.dq_units + t.dq_unit;  // of m = 0
+      int unit = t.head * ratio * p.dq_units + t.dq_unit;  // of m = 0
       int m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
       Visible seen = visible(p, t, group);
       while (left > 0) {
@@ -489,6 +441,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
     MXFA_DEVICE void run() {
       late = false;
       late_release = late_unit = late_rows = 0;
+      if (kDeterministic && lane == 0) st_shared_b32(turn_slot() + 4, uint32_t(-1));
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -513,6 +466,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Tables {
         kv.advance();
       }
       if (late) finish_dq();
+      if (kDeterministic) end_turn();
       // Shared memory must outlive the reads.
       if (kStagedChunks != 0 && elect_one()) bulk_wait_group_read<0>();
     }

@@ -19,7 +19,11 @@ struct AttentionBwdSm90Tables {
   static_assert(kDirectChunks % 2 == 0, "16 channels are added at a time");
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
-  static constexpr int kRotation = 8;  // query tiles between the starts of the CTAs farthest apart
+  // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
+  static constexpr bool kDeterministic = Config::deterministic;
+  static_assert(!kDeterministic || kStagedChunks == 0, "a turn ends with additions from registers");
+  // Query tiles between the starts of the CTAs farthest apart.
+  static constexpr int kRotation = kDeterministic ? 1 : 8;
   // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
   // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
   static constexpr int kPanels = (kD + 63) / 64;
@@ -46,7 +50,9 @@ struct AttentionBwdSm90Tables {
   static constexpr int kQFull = kKvEmpty + 8 * kKvStages, kDOutFull = kQFull + 8 * kQStages;
   static constexpr int kQEmpty = kDOutFull + 8 * kQStages;
   static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages;
-  static constexpr int kSharedBytes = kDsEmpty + 8 * kDsStages;
+  static constexpr int kTurnOffset =
+      kDsEmpty + 8 * kDsStages;  // of a warp: the late step's, the unended one's
+  static constexpr int kSharedBytes = kTurnOffset + (kDeterministic ? 8 * 4 * kCompute : 0);
   // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
@@ -82,7 +88,7 @@ struct AttentionBwdSm90Tables {
                      {"dq", kStagingOffset, kComputeWarps * kStagingBytes, 1, 16},
                      {"lse, delta", kStatisticsOffset, kStatisticsBytes, q, 16},
                      {"tile", kTileOffset, kTileBytes, kv, 16},
-                     {"barriers", kKFull, kSharedBytes - kKFull, 1, 8}},
+                     {"barriers", kKFull, kTurnOffset - kKFull, 1, 8}},
             .tmem = {},
             .barriers = {{"k_full", kKFull, kv, 1, kKvBytes, "load", "compute", never, 0},
                          {"v_full", kVFull, kv, 1, kKvBytes, "load", "compute", never, 0},

@@ -95,13 +95,12 @@ TEST_CASE("sm_90a backward: dQ staged for bulk reductions, added from registers,
           "[gpu][sm_90][bwd]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
-  for (const int head_dim : kHeadDims)
-    for (const char* chunks : {"0", "2", "4", "8"}) {
-      INFO("head_dim " << head_dim << ", direct_chunks " << chunks);
-      BackwardInputs inputs = make_backward(problem_of({75, 1, 130}, {70, 9, 3}, 1, head_dim));
-      inputs.forward.kernel = std::string(R"({"kv_stages": 1, "direct_chunks": )") + chunks + "}";
-      check_backward(inputs);
-    }
+  for (const auto& [head_dim, chunks] : {std::pair{64, "0"}, {64, "8"}, {96, "2"}, {128, "4"}}) {
+    INFO("head_dim " << head_dim << ", direct_chunks " << chunks);
+    BackwardInputs inputs = make_backward(problem_of({75, 1, 130}, {70, 9, 3}, 1, head_dim));
+    inputs.forward.kernel = std::string(R"({"kv_stages": 1, "direct_chunks": )") + chunks + "}";
+    check_backward(inputs);
+  }
 }
 
 TEST_CASE("sm_90a backward: more tiles than CTAs", "[gpu][sm_90][bwd]") {
@@ -233,6 +232,53 @@ TEST_CASE("sm_90a backward: padded rows, a workspace of zeros and a second launc
     CHECK(outputs.dq == packed.dq);
     CHECK(outputs.dk == packed.dk);
     CHECK(outputs.dv == packed.dv);
+  }
+}
+
+TEST_CASE("sm_90a backward: deterministic, every schedule and start order gives the same bits",
+          "[gpu][sm_90][bwd][deterministic]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  // Every mask and head_dim, not every pair: each is a kernel to compile.
+  for (const auto& [head_dim, mask] : {std::pair{64, 0}, {64, 4}, {96, 1}, {128, 0}, {128, 2}, {128, 6}}) {
+    const Variant& variant = kMasks[mask];
+    INFO("head_dim " << head_dim << ", " << variant.name);
+    AttentionProblem problem = problem_of({200, 5, 0, 300, 65}, {500, 129, 7, 300, 0}, 2, head_dim);
+    problem.heads_kv = 1;
+    variant.apply(problem);
+    BackwardInputs inputs = make_backward(problem);
+    inputs.options.deterministic = 1;
+    const BackwardOutputs want = check_backward(inputs);
+    for (const char* name : {"lazy", "random:1", "random:2"}) {
+      INFO("schedule " << name);
+      const Schedule schedule(name);
+      const BackwardOutputs outputs = run_backward(inputs);
+      CHECK(outputs.dq == want.dq);
+      CHECK(outputs.dk == want.dk);
+      CHECK(outputs.dv == want.dv);
+    }
+  }
+}
+
+TEST_CASE("sm_90a backward: deterministic, a broadcast Q sums over the batch in one order",
+          "[gpu][sm_90][bwd][deterministic]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const auto& [head_dim, mask] : {std::pair{64, 4}, {96, 1}, {128, 0}}) {
+    const Variant& variant = kMasks[mask];
+    INFO("head_dim " << head_dim << ", " << variant.name);
+    std::vector<int32_t> lengths_k;
+    for (int b = 0; b < 24; ++b) lengths_k.push_back((b * 53) % 290);
+    AttentionProblem problem = problem_of({150}, lengths_k, 1, head_dim);
+    problem.broadcast_q = true;
+    variant.apply(problem);
+    BackwardInputs inputs = make_backward(problem);
+    inputs.options.deterministic = 1;
+    const BackwardOutputs want = check_backward(inputs);
+    for (const char* name : {"lazy", "random:1"}) {
+      const Schedule schedule(name);
+      CHECK(run_backward(inputs).dq == want.dq);
+    }
   }
 }
 

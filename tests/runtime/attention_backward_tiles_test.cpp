@@ -29,7 +29,8 @@ KeyTileProblem problem_of(const Lengths& lengths, int32_t window_left = -1, int3
           .window_left = window_left,
           .window_right = window_right,
           .tile_rows = 64,
-          .multiprocessors = 4};
+          .multiprocessors = 4,
+          .deterministic = false};
 }
 
 }  // namespace
@@ -40,9 +41,9 @@ TEST_CASE("key tiles cover every key of every head once, seen or not", "[tiles][
     const KeyTilePlan plan = plan_key_tiles(problem_of(lengths, -1, right));
     std::map<std::pair<int32_t, int32_t>, std::set<int32_t>> runs;  // of 64 keys
     for (const KeyTile& tile : plan.tiles) {
-      CHECK((tile.keys == 64 || tile.keys == 128));
+      CHECK((tile.keys() == 64 || tile.keys() == 128));
       CHECK(tile.first_key % 128 == 0);
-      for (int32_t key = tile.first_key; key < tile.first_key + tile.keys; key += 64)
+      for (int32_t key = tile.first_key; key < tile.first_key + tile.keys(); key += 64)
         CHECK(runs[{tile.batch, tile.head_kv}].insert(key).second);
     }
     CHECK(runs.size() == 9);
@@ -63,7 +64,7 @@ TEST_CASE("the steps of a key tile are the query tiles with a row that sees one 
         const int32_t q = lengths.q.length(tile.batch), k = lengths.k.length(tile.batch);
         std::set<int32_t> seen;
         for (int32_t row = 0; row < q; ++row)
-          for (int32_t key = tile.first_key; key < std::min(tile.first_key + tile.keys, k); ++key)
+          for (int32_t key = tile.first_key; key < std::min(tile.first_key + tile.keys(), k); ++key)
             if ((left < 0 || key >= row + k - q - left) && (right < 0 || key <= row + k - q + right))
               seen.insert(row / 64);
         // The kernel walks a range; without a visible pair it may still have one tile where limits cross.
@@ -80,6 +81,24 @@ TEST_CASE("heavy key tiles come first, equal ones keep their neighbours", "[tile
   for (size_t i = 0; i < 12; ++i) CHECK(plan.tiles[i].batch % 2 == 1);
   for (size_t i = 1; i < 12; ++i) CHECK(plan.tiles[i].batch >= plan.tiles[i - 1].batch);
   CHECK(plan.makespan >= plan.mean);
+}
+
+TEST_CASE("deterministic: tiles that add to the same dQ come in the order of their ranks, 0, 1, 2, ...",
+          "[tiles][backward]") {
+  const Lengths lengths{sequences_of({200, 900, 300}), sequences_of({130, 1000, 300})};
+  const Lengths shared{sequences_of({200}), sequences_of({130, 1000, 300})};
+  for (const bool broadcast : {false, true})
+    for (const int32_t left : {-1, 0, 300})
+      for (const int32_t right : {-1, 0, 300}) {
+        KeyTileProblem problem = problem_of(broadcast ? shared : lengths, left, right);
+        problem.deterministic = true;
+        problem.broadcast_q = broadcast;
+        std::map<std::pair<int32_t, int32_t>, int32_t> next;
+        for (const KeyTile& tile : plan_key_tiles(problem).tiles) {
+          CHECK(tile.rank() == next[{broadcast ? 0 : tile.batch, tile.head_kv}]++);
+          if (!broadcast) CHECK(tile.first_key == 128 * tile.rank());
+        }
+      }
 }
 
 TEST_CASE("query tiles are listed for each sequence, with broadcast queries for the whole batch",
