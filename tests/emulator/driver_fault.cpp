@@ -138,12 +138,12 @@ TEST_CASE("an instruction the CPU driver lacks is refused by name when it is rea
   CUfunction function = nullptr;
   const std::string ptx =
       ptx_header("sm_90") +
-      ptx_kernel("culprit", "", "  .reg .b32 %r<3>;\n  cvt.pack.sat.u8.s32.b32 %r1, %r2, %r2, %r2;");
+      ptx_kernel("culprit", "", "  .reg .b32 %r<3>;\n  vadd.s32.s32.s32 %r1, %r2, %r2;");
   REQUIRE(cu.cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
   REQUIRE(cu.cuModuleGetFunction(&function, module, "culprit") == CUDA_SUCCESS);
   REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == CUDA_SUCCESS);
   CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(mentions(cu.last_report(), {"cvt.pack", "culprit"}));
+  CHECK(mentions(cu.last_report(), {"vadd.s32.s32.s32", "culprit"}));
   cu.ready();
 }
 

@@ -160,7 +160,8 @@ TEST_CASE("PTX runs where its target says", "[driver]") {
   }
 }
 
-TEST_CASE("a PTX error comes with its line in the error log", "[driver]") {
+TEST_CASE("emu-unknown-instruction: an invented opcode is refused with its line in the error log",
+          "[driver]") {
   Driver& cu = Driver::of("h200");
   const std::string ptx =
       ptx_header("sm_90") + ptx_kernel("k", "", "  .reg .b32 %r<2>;\n  frob.u32 %r1, %r1;");

@@ -98,10 +98,11 @@ TEST_CASE("descriptors that hardware does not take are refused by name", "[engin
   CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size | mx), "bits [23:24)"));
   CHECK(has(instruction(MmaKind::MXF8F6F4, size), "UE8M0"));
   CHECK(has(instruction(MmaKind::MXF8F6F4, size_field(64, 128) | mx), "M is 64: 128 is needed"));
-  CHECK(has(instruction(MmaKind::MXF8F6F4, size | mx | 5u << 7), "E2M1 is not emulated"));
+  CHECK(instruction(MmaKind::MXF8F6F4, size | mx | 5u << 7).empty());
+  CHECK(has(instruction(MmaKind::MXF8F6F4, size | mx | 2u << 7), "format code 2 of A"));
+  CHECK(has(instruction(MmaKind::MXF8F6F4, size | mx | 3u << 7 | 1u << 15), "always K-major"));
   CHECK(has(instruction(MmaKind::MXF8F6F4, size_field(128, 72) | mx | 1u << 16), "multiple of 16"));
   CHECK(has(instruction(MmaKind::I8, 2u << 4 | size_field(128, 40)), "N is 40"));
-  CHECK(has(instruction(MmaKind::MXF4, size), "not emulated"));
   mma.a_in_tmem = true;
   CHECK(has(instruction(MmaKind::F16, kIdescBF16 | size | 1u << 15), "always K-major"));
   mma.cta_group = 2;

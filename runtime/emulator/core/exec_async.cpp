@@ -1,11 +1,13 @@
 // mbarriers and bulk copies: operands are decoded per lane here, the work is done by engines/.
 #include <fmt/format.h>
 
+#include "core/aligned.hpp"
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
 #include "core/memory_access.hpp"
 #include "core/results.hpp"
 #include "engines/engines.hpp"
+#include "memory/tensor_map.hpp"
 
 namespace mxfa::emulator {
 namespace {
@@ -102,14 +104,15 @@ Step pending_count(Exec& x, const MicroOp& op) {
   });
 }
 
-// cp.async is complete at issue, so the arrive-on happens now; without .noinc it is preceded by an increment
-// and changes nothing.
+// cp.async.mbarrier.arrive; aux 1 = .noinc.  Copies that were performed at once leave nothing to wait for.
 Step arrive_after_copies(Exec& x, const MicroOp& op) {
   return each_lane(x, op, [&](uint32_t lane) {
-    mbarrier_arrive_copies(*x.warp, shared_operand(x, op, lane), op.aux ? 1 : 0);
+    if (x.warp->copies.empty())
+      mbarrier_arrive_copies(*x.warp, shared_operand(x, op, lane), op.aux ? 1 : 0);
+    else
+      copy_async_arrive(*x.warp, static_cast<int>(lane), shared_operand(x, op, lane), op.aux != 0);
   });
 }
-
 // ---- tensor copies: src0 shared address, src1 map, src2 mbarrier or kNoRow, src3 multicast mask or kNoRow;
 // list: coordinates. imm: shared offset; mode: mbarrier offset; aux: bits 0-3 rank, 4-5 cta_group, 6
 // gather/scatter, 8-11 reduction; dst2: pool index unused.
@@ -185,10 +188,49 @@ Step wait_bulk(Exec& x, const MicroOp& op) {  // imm: groups that may stay outst
   return Step::Sync;
 }
 
+// ---- tensor maps in memory: src0 address, src1 value; aux: field, index in bits 8-10
+template <Space kSpace>
+Step replace_in_map(Exec& x, const MicroOp& op) {
+  return each_lane(x, op, [&](uint32_t lane) {
+    const uint64_t address = lane_address(x, op, static_cast<int>(lane));
+    if (address % 64 != 0)
+      throw Fault(result::kMisalignedAddress,
+                  fmt::format("tensormap.replace at {:#x}: a tensor map is 64-byte aligned", address));
+    uint8_t* bytes = pointer(x, kSpace, lane, address, 4, true);
+    pointer(x, kSpace, lane, address + 124, 4, true);
+    const bool wide = op.src[1] != kNoRow && (op.aux & 255) % 4 == 0 && (op.aux & 255) <= 4;
+    const uint64_t value = wide ? lanes<uint64_t>(x.src(op.src[1]))[lane] : x.src(op.src[1]).lane[lane];
+    replace_field(bytes, static_cast<TensorMapField>(op.aux & 255), op.aux >> 8, value);
+  });
+}
+// src0 shared address (imm), src1 global address (mode).  All lanes name the same places.
+Step copy_map(Exec& x, const MicroOp& op) {
+  require_whole_warp(x);
+  x.leave();
+  ++x.progress;
+  const auto lane = x.first_lane();
+  const uint64_t to = lanes<uint64_t>(x.src(op.src[1]))[lane] +
+                      static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
+  const uint64_t from = lane_address(x, op, static_cast<int>(lane));
+  if (to % 128 != 0 || from % 128 != 0)
+    throw Fault(
+        result::kMisalignedAddress,
+        fmt::format("tensormap.cp_fenceproxy from {:#x} to {:#x}: both are 128-byte aligned", from, to));
+  std::memcpy(global_range(*x.grid, to, 128, true),
+              shared_pointer(*x.cluster, static_cast<uint32_t>(from), 128, false), 128);
+  return Step::Sync;
+}
+
 }  // namespace
 
 namespace handlers {
 
+Handler tensormap_replace(Space space) {
+  return space == Space::Global   ? &replace_in_map<Space::Global>
+         : space == Space::Shared ? &replace_in_map<Space::Shared>
+                                  : &replace_in_map<Space::Generic>;
+}
+Handler tensormap_copy() { return &copy_map; }
 Handler mbarrier_init() { return &init_barrier; }
 Handler mbarrier_inval() { return &invalidate_barrier; }
 Handler mbarrier_arrive() { return &arrive_on_barrier; }

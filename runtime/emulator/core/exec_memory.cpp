@@ -188,41 +188,52 @@ Handler store_space(uint32_t bytes, bool wide) {
   }
 }
 
-// cp.async: src0 shared address (imm), src1 global address, src2 source size or predicate.  Performed at
-// once: the only observers are wait_group and the mbarrier, which then have nothing to wait for.  aux: bytes;
+// cp.async: src0 shared address (imm), src1 global address, src2 source size or predicate.  aux: bytes;
 // flags: kOption = src2 is the "ignore source" predicate.
-Step copy_async(Exec& x, const MicroOp& op) {
+Step copy_async_lanes(Exec& x, const MicroOp& op) {
   ++x.progress;
   const uint32_t bytes = op.aux;
   uint32_t taken[kLanes];
+  std::array<LaneCopy, kLanes> copies;
+  size_t count = 0;
   for (uint32_t m = x.mask; m; m &= m - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const uint64_t to = lane_address(x, op, static_cast<int>(lane));
     const uint64_t from = lanes<uint64_t>(x.src(op.src[1]))[lane] +
                           static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(op.mode)));
-    uint32_t take = bytes;
+    LaneCopy& c = copies[count++];
+    c.lane = static_cast<int>(lane);
+    c.take = bytes;
     if (op.flags & kOption)
-      take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
+      c.take = x.pred(op.src[2]) >> lane & 1 ? 0 : bytes;
     else if (op.src[2] != kNoRow)
-      take = std::min(bytes, x.src(op.src[2]).lane[lane]);
-    taken[lane] = take;
-    uint8_t* d = pointer(x, Space::Shared, lane, to, bytes, true);
-    if (take) std::memcpy(d, pointer(x, Space::Global, lane, from, take == bytes ? bytes : 1, false), take);
-    std::memset(d + take, 0, bytes - take);
+      c.take = std::min(bytes, x.src(op.src[2]).lane[lane]);
+    taken[lane] = c.take;
+    c.to = pointer(x, Space::Shared, lane, to, bytes, true);
+    c.from = c.take ? pointer(x, Space::Global, lane, from, c.take == bytes ? bytes : 1, false) : nullptr;
   }
   if (x.observed) report_copy(x, op, taken);
+  x.leave();
+  copy_async(*x.warp, bytes, std::span<const LaneCopy>(copies.data(), count));
   return Step::Continue;
 }
 
-// cp.async.commit_group (aux 0), wait_group imm (1), wait_all (2): the copies are done already.
+// cp.async.commit_group (aux 0), wait_group imm (1), wait_all (2): a commit and a wait for all groups.
 Step order_copies(Exec& x, const MicroOp& op) {
-  if (x.observed) {
-    x.leave();
+  x.leave();
+  for (uint32_t m = x.mask; m; m &= m - 1) {
+    const int lane = std::countr_zero(m);
+    if (op.aux == 0)
+      copy_async_commit(*x.warp, lane);
+    else if (!copy_async_wait(*x.warp, lane, static_cast<uint32_t>(op.imm), op.aux == 2))
+      return x.block(Wait::Kind::CopyGroup, static_cast<uint32_t>(op.imm));
+  }
+  x.current().wait.kind = Wait::Kind::None;
+  if (x.observed)
     observe(*x.grid, [&](Observer& o) {
       if (op.aux != 1) o.copy_async_commit(*x.warp);
       if (op.aux != 0) o.copy_async_waited(*x.warp, static_cast<uint32_t>(op.imm));
     });
-  }
   return Step::Continue;
 }
 
@@ -297,7 +308,7 @@ Handler store(Space space, uint32_t bytes, bool wide) {
       return nullptr;
   }
 }
-Handler cp_async() { return &copy_async; }
+Handler cp_async() { return &copy_async_lanes; }
 Handler cp_async_order() { return &order_copies; }
 Handler async_store() { return &store_async; }
 Handler store_bulk() { return &store_zeroes; }

@@ -115,12 +115,13 @@ Step each_lane(Exec& x, F f) {
   return Step::Sync;
 }
 
-// aux: bits 0-3 shape, 4-5 cta_group
+// aux: bits 0-3 shape, 4-5 cta_group, 6-7 expansion
 Step copy(Exec& x, const MicroOp& op) {
   return each_lane(x, [&](uint32_t lane) {
     tcgen05_cp(*x.warp, static_cast<int>(lane), static_cast<TmemCopyShape>(op.aux & 15),
                x.src(op.src[0]).lane[lane] + static_cast<uint32_t>(op.imm),
-               lanes<uint64_t>(x.src(op.src[1]))[lane], static_cast<int>(op.aux >> 4));
+               lanes<uint64_t>(x.src(op.src[1]))[lane], static_cast<int>(op.aux >> 4 & 3),
+               static_cast<TmemCopyExpansion>(op.aux >> 6));
   });
 }
 
@@ -145,6 +146,7 @@ Step multiply(Exec& x, const MicroOp& op) {
     mma.kind = static_cast<MmaKind>(op.aux & 15);
     mma.cta_group = op.aux & 64 ? 2 : 1;
     mma.a_in_tmem = op.aux & 16;
+    mma.weight_stationary = op.aux & 128;
     mma.d = word(0) + offset[0];
     if (mma.a_in_tmem)
       mma.a_tmem = word(1) + offset[1];

@@ -83,6 +83,10 @@ void fill_conversion(const Conversion& c, MicroOp& op);  // the parameters that 
 void widen_conversion(const Conversion& c, MicroOp& op, uint32_t source_bits,
                       uint32_t destination_bits);  // of the registers
 
+// ---- exec_convert_pack.cpp
+Handler convert_pack_integers();
+Handler convert_stochastic();
+
 // ---- exec_memory.cpp: src0 address, list of values
 Handler load(Space space, uint32_t bytes, bool sign_extend,
              bool wide_destination);  // aux: bits to keep of a 32-bit row
@@ -134,6 +138,8 @@ Handler tensor_copy(std::string_view kind);  // "load", "store", "prefetch"
 Handler bulk_copy(std::string_view kind);    // "load", "store", "dsmem", "prefetch"
 Handler bulk_commit();
 Handler bulk_wait();
+Handler tensormap_replace(Space space);
+Handler tensormap_copy();
 
 // ---- exec_tensor.cpp: tcgen05
 Handler tcgen05_alloc();

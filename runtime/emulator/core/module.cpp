@@ -197,7 +197,13 @@ class LoadedModule final : public Module {
 
 std::unique_ptr<Module> Module::load(std::string_view ptx, const DeviceModel& device, Arena& arena,
                                      const Mutation* mutation) {
-  return std::make_unique<LoadedModule>(ptx, device, arena, mutation);
+  try {
+    return std::make_unique<LoadedModule>(ptx, device, arena, mutation);
+  } catch (const std::bad_alloc&) {
+    throw PtxError("line 1, column 1: this module needs more memory than the host has");
+  } catch (const std::length_error& e) {
+    throw PtxError(fmt::format("line 1, column 1: this module is too large: {}", e.what()));
+  }
 }
 
 const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info) {

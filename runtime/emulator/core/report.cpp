@@ -45,6 +45,8 @@ std::string waits_for(const Wait& w, const Warp& warp, const Cta& cta, Cluster& 
     }
     case K::BulkGroup:
       return fmt::format("bulk groups: at most {} may stay outstanding", w.address);
+    case K::CopyGroup:
+      return fmt::format("cp.async groups: at most {} may stay outstanding", w.address);
     case K::TmemLoad:
       return "tcgen05.wait::ld";
     case K::TmemStore:

@@ -22,6 +22,7 @@ struct Wait {
     NamedBarrier,
     ClusterBarrier,
     BulkGroup,
+    CopyGroup,
     TmemLoad,
     TmemStore,
     TmemAlloc,
@@ -116,6 +117,8 @@ struct Warp {
     std::shared_ptr<BulkGroup> current;
   };
   std::unordered_map<int, BulkState> bulk;
+  // Of cp.async, where copies are performed later than they are issued; only writes are counted.
+  std::unordered_map<int, BulkState> copies;
 };
 
 struct NamedBarrier {

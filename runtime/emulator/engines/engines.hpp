@@ -29,6 +29,7 @@ void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, co
                           uint64_t ticket = 0);
 void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who,
                            uint64_t ticket = 0);
+void mbarrier_add_pending(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who);
 // cp.async.mbarrier.arrive.noinc, or with a count of 0 the form that changes no count.
 void mbarrier_arrive_copies(Warp& warp, uint32_t address, uint32_t count);
 // True when the phase with this parity has completed / the phase of this token has completed.
@@ -68,6 +69,22 @@ void bulk_store(Warp& warp, int lane, const BulkCopy& copy);  // shared -> globa
 void bulk_shared_to_cluster(Warp& warp, int lane, const BulkCopy& copy);  // completes on mbarrier
 void bulk_commit(Warp& warp, int lane);
 bool bulk_wait(Warp& warp, int lane, uint32_t outstanding, bool read_only);  // blocks
+
+// ---- copy_async.cpp ------------------------------------------------------------------------------------
+// cp.async (PTX ISA 9.7.9.25.3): `take` bytes come from `from`, the rest of `bytes` is zero.
+struct LaneCopy {
+  int lane = 0;
+  uint8_t* to = nullptr;
+  const uint8_t* from = nullptr;
+  uint32_t take = 0;
+};
+void copy_async(Warp& warp, uint32_t bytes, std::span<const LaneCopy> copies);
+void copy_async_commit(Warp& warp, int lane);
+// Blocks.  all: also for copies in no group yet.
+bool copy_async_wait(Warp& warp, int lane, uint32_t outstanding, bool all);
+// An arrival once all earlier copies of the lane are complete; noinc: it is one of those that mbarrier.init
+// counted, otherwise the pending count is raised first.
+void copy_async_arrive(Warp& warp, int lane, uint32_t mbarrier, bool noinc);
 
 // ---- cluster_async.cpp ---------------------------------------------------------------------------------
 // st.async and red.async: `apply` changes the bytes at `address` when the write is performed, which then
@@ -110,15 +127,18 @@ struct TensorMma {
   bool a_in_tmem = false;
   uint32_t d = 0, a_tmem = 0, scale_a = 0, scale_b = 0, instruction = 0;  // instruction = idesc
   uint64_t a_descriptor = 0, b_descriptor = 0;
-  int scale_vector = 0;     // 0 default, 1, 2, 4 (scale_vec::NX)
-  bool accumulate = false;  // enable-input-d
+  int scale_vector = 0;            // 0 default, 1, 2, 4 (scale_vec::NX)
+  bool accumulate = false;         // enable-input-d
+  bool weight_stationary = false;  // .ws
   int scale_input_d = 0;
   std::optional<std::array<uint32_t, 8>> disable_lanes;
 };
 void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma);
 enum class TmemCopyShape { S128x256b, S128x128b, S4x256b, S64x128b_02_13, S64x128b_01_23, S32x128b };
+// Elements of 4 or 6 bits, 16 in every 16 bytes of the source, become a byte each.
+enum class TmemCopyExpansion { None, B6x16P32, B4x16P64 };
 void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor,
-                int cta_group);
+                int cta_group, TmemCopyExpansion expansion = TmemCopyExpansion::None);
 void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint16_t> multicast,
                     int cta_group);
 

@@ -80,6 +80,9 @@ inline bool is_tmem_access(uint64_t queue) {
 inline uint64_t pair_queue(uint32_t rank) {  // the tensor pipe of a pair of CTAs (cta_group::2)
   return tensor_queue(rank & ~1u) | (4ull << 24);
 }
+inline uint64_t copy_queue(uint32_t rank, uint32_t warp) {  // cp.async of a warp
+  return tensor_queue(rank) | (5ull << 24) | warp;
+}
 inline uint64_t wgmma_queue(uint32_t rank, uint32_t warpgroup) {
   return tensor_queue(rank) | (3ull << 24) | warpgroup;
 }

@@ -43,12 +43,9 @@ struct Decoder {
         break;
       default:
         if (code <= 1) return code == 0 ? Format::E4M3 : Format::E5M2;
-        if (code == 3 || code == 4 || code == 5)
-          refuse(fmt::format("{} of format {} is not emulated; E4M3 and E5M2 are", operand,
-                             code == 3   ? "E2M3"
-                             : code == 4 ? "E3M2"
-                                         : "E2M1"),
-                 CUDA_ERROR_NOT_SUPPORTED);
+        if (code == 3) return Format::E2M3;
+        if (code == 4) return Format::E3M2;
+        if (code == 5) return Format::E2M1;
     }
     refuse(fmt::format("format code {} of {} does not exist for this kind", code, operand));
   }
@@ -64,22 +61,48 @@ bool legal_n(MmaKind kind, int cta_group, int n) {
   return n >= 8 && n <= 256 && n % 8 == 0;
 }
 
+// The bytes of a scale word that an instruction uses (PTX ISA 9.7.16.10.7): one, two from an even byte, or
+// all four.
+void decode_scales(const Decoder& d, const TensorMma& mma, Instruction& i) {
+  const bool ue8m0 = bits(d.word, 23, 1);
+  const int vector = mma.scale_vector ? mma.scale_vector : mma.kind == MmaKind::MXF8F6F4 ? 1 : 2;
+  const bool exists = mma.kind == MmaKind::MXF8F6F4 ? vector == 1
+                      : mma.kind == MmaKind::MXF4   ? vector == 2
+                                                    : vector == 2 || vector == 4;
+  if (!exists) d.refuse(fmt::format("scale_vec::{}X does not exist for this kind", vector));
+  if (!ue8m0 && !(mma.kind == MmaKind::MXF4NVF4 && vector == 4))
+    d.refuse("bit 23 must be 1: scales are UE8M0");
+  for (const int id : {i.scale_a_byte, i.scale_b_byte})
+    if (id % vector != 0)
+      d.refuse(
+          fmt::format("scale id {}: with scale_vec::{}X it is {}", id, vector, vector == 2 ? "0 or 2" : "0"));
+  i.scale_blocks = vector;
+  i.scale_ue4m3 = !ue8m0;
+}
+
 }  // namespace
 
 Instruction decode_instruction(const TensorMma& mma) {
   const Decoder d{mma.kind, mma.instruction};
-  if (mma.kind == MmaKind::MXF4 || mma.kind == MmaKind::MXF4NVF4)
-    d.refuse("this kind is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   if (bits(d.word, 2, 1)) d.refuse("sparse A (bit 2) is not emulated", CUDA_ERROR_NOT_SUPPORTED);
   d.zero(0, 2, "sparsity selector");
 
   Instruction i;
   i.kind = mma.kind;
   i.cta_group = mma.cta_group;
-  i.block_scaled = mma.kind == MmaKind::MXF8F6F4;
-  i.a = d.format(7, "A");
-  i.b = d.format(10, "B");
-  i.k = 256 / format_bits(i.a);  // an instruction consumes 32 bytes of K
+  i.weight_stationary = mma.weight_stationary;
+  i.block_scaled = mma.kind >= MmaKind::MXF8F6F4;
+  if (i.packed_4bit()) {
+    if (bits(d.word, 7, 3) != 1 || bits(d.word, 10, 3) != 1)
+      d.refuse(fmt::format("format codes {} of A and {} of B: 1 (E2M1) is needed", bits(d.word, 7, 3),
+                           bits(d.word, 10, 3)));
+    i.a = i.b = Format::E2M1;
+    i.k = 64;
+  } else {
+    i.a = d.format(7, "A");
+    i.b = d.format(10, "B");
+    i.k = 256 / format_bits(i.a);  // an instruction consumes 32 bytes of K
+  }
   i.negate_a = bits(d.word, 13, 1);
   i.negate_b = bits(d.word, 14, 1);
   i.a_mn_major = bits(d.word, 15, 1);
@@ -93,12 +116,12 @@ Instruction decode_instruction(const TensorMma& mma) {
     d.zero(31, 1, "reserved");
     i.scale_b_byte = static_cast<int>(bits(d.word, 4, 2));
     i.scale_a_byte = static_cast<int>(bits(d.word, 29, 2));
-    if (!bits(d.word, 23, 1)) d.refuse("bit 23 must be 1: scales are UE8M0");
-    if (mma.scale_vector != 0 && mma.scale_vector != 1)
-      d.refuse(fmt::format("scale_vec::{}X does not exist for this kind", mma.scale_vector));
+    decode_scales(d, mma, i);
   } else {
     d.zero(23, 1, "reserved");
-    d.zero(29, 3, "used by .ws only");
+    d.zero(29, 1, "reserved");
+    d.zero(30, 2,
+           mma.weight_stationary ? "shift of the zero-column mask, which there is not" : "used by .ws only");
     const uint32_t result = bits(d.word, 4, 2);
     if (mma.kind == MmaKind::I8) {
       i.saturate = bits(d.word, 3, 1);
@@ -113,13 +136,19 @@ Instruction decode_instruction(const TensorMma& mma) {
     }
   }
   const bool pair = mma.cta_group == 2;
-  if (pair ? i.m != 128 && i.m != 256 : i.m != 128 && (i.m != 64 || i.block_scaled))
+  if (mma.weight_stationary) {
+    if (i.m != 32 && i.m != 64 && i.m != 128) d.refuse(fmt::format("M is {}: 32, 64 or 128 with .ws", i.m));
+    if (i.n != 64 && i.n != 128 && i.n != 256) d.refuse(fmt::format("N is {}: 64, 128 or 256 with .ws", i.n));
+  } else if (pair ? i.m != 128 && i.m != 256 : i.m != 128 && (i.m != 64 || i.block_scaled))
     d.refuse(fmt::format("M is {}: {} with cta_group::{}", i.m,
                          pair             ? "128 or 256"
                          : i.block_scaled ? "128 is needed"
                                           : "64 or 128",
                          mma.cta_group));
-  if (!legal_n(mma.kind, mma.cta_group, i.n)) d.refuse(fmt::format("N is {}: not a size of this kind", i.n));
+  if (!mma.weight_stationary && !legal_n(mma.kind, mma.cta_group, i.n))
+    d.refuse(fmt::format("N is {}: not a size of this kind", i.n));
+  if ((i.a_mn_major && narrow_bits(i.a) < 8) || (i.b_mn_major && narrow_bits(i.b) < 8))
+    d.refuse("elements of 4 and 6 bits are always K-major (bits 15 and 16 must be 0)");
   if (i.b_mn_major && format_bits(i.b) == 8 && i.n % (16 * mma.cta_group) != 0)
     d.refuse(fmt::format("N is {}: a multiple of {} for MN-major 8-bit B", i.n, 16 * mma.cta_group));
   if (mma.a_in_tmem && i.a_mn_major) d.refuse("A in tensor memory is always K-major (bit 15 must be 0)");

@@ -10,8 +10,11 @@
 
 namespace mxfa::emulator {
 
-enum class Format : uint8_t { F16, BF16, TF32, E4M3, E5M2, U8, S8 };
+enum class Format : uint8_t { F16, BF16, TF32, E4M3, E5M2, U8, S8, E2M3, E3M2, E2M1 };
+// Of an element as the arithmetic reads it: those of 4 and 6 bits have been given a byte each.
 inline int format_bits(Format f) { return f == Format::TF32 ? 32 : f <= Format::BF16 ? 16 : 8; }
+// Bits that an element of less than a byte really has, else 8.
+inline int narrow_bits(Format f) { return f == Format::E2M1 ? 4 : f >= Format::E2M3 ? 6 : 8; }
 
 struct Instruction {
   MmaKind kind = MmaKind::F16;
@@ -24,6 +27,10 @@ struct Instruction {
   bool a_mn_major = false, b_mn_major = false;
   bool block_scaled = false;
   int scale_a_byte = 0, scale_b_byte = 0;  // which byte of the 32-bit scale word
+  int scale_blocks = 1;                    // along K; their scales are consecutive bytes
+  bool scale_ue4m3 = false;                // else UE8M0
+  bool weight_stationary = false;
+  bool packed_4bit() const { return kind == MmaKind::MXF4 || kind == MmaKind::MXF4NVF4; }
 };
 // Checks every field against the kind; a Fault names the first that does not fit.
 Instruction decode_instruction(const TensorMma& mma);

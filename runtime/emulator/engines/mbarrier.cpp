@@ -206,6 +206,14 @@ void mbarrier_complete_tx(Cluster& cluster, uint32_t address, uint32_t bytes, co
   store(cluster, address, s);
 }
 
+void mbarrier_add_pending(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who) {
+  State s = load(cluster, address, who.c_str());
+  if (s.pending + count > kMaxCount)
+    fault(address, fmt::format("{} raises the pending count above {}", who, kMaxCount));
+  s.pending += count;
+  store(cluster, address, s);
+}
+
 void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, const std::string& who,
                            uint64_t ticket) {
   require_alive(cluster, address, who);

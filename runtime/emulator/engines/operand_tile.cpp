@@ -109,6 +109,22 @@ void add_rows(Touches& list, uint32_t rank, const MatrixDescriptor& d, int bits,
       add(element_offset(d, bits, true, first + row, k), std::min(chunk, rows - row) * size);
 }
 
+void expand_sixteen(int bits, uint8_t* chunk) {
+  uint8_t elements[16];
+  for (int k = 0; k < 16; ++k) {
+    const int bit = k * bits;
+    const uint32_t pair = chunk[bit / 8] | static_cast<uint32_t>(bit / 8 < 15 ? chunk[bit / 8 + 1] : 0) << 8;
+    elements[k] = static_cast<uint8_t>(pair >> bit % 8 & ((1u << bits) - 1));
+  }
+  std::memcpy(chunk, elements, 16);
+}
+
+void expand_narrow(Format format, uint32_t rows, uint8_t* raw) {
+  const int bits = narrow_bits(format);
+  if (bits == 8) return;
+  for (uint32_t chunk = 0; chunk < 2 * rows; ++chunk) expand_sixteen(bits, raw + 16 * chunk);
+}
+
 void turn_a(int bits, const uint8_t* raw, uint32_t rows, uint32_t row0, uint8_t* turned) {
   turned += row0 * static_cast<uint32_t>(bits) / 8;
   if (bits == 8)

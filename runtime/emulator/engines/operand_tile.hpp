@@ -24,6 +24,11 @@ void fetch_rows(Cluster& cluster, uint32_t rank, const MatrixDescriptor& d, int 
 void add_rows(Touches& list, uint32_t rank, const MatrixDescriptor& d, int bits, bool mn_major,
               uint32_t first, uint32_t rows);
 
+// Elements of 4 or 6 bits lie 16 to 16 bytes, packed from the first byte (PTX ISA 9.7.16.3); each gets a byte
+// of its own.
+void expand_narrow(Format format, uint32_t rows, uint8_t* raw);
+void expand_sixteen(int bits, uint8_t* chunk);  // 16 bytes in place
+
 // A has its rows along the fast axis: turned[k * kM + row] from raw[row * 32 + k].  `row0`: where the rows
 // go.
 void turn_a(int bits, const uint8_t* raw, uint32_t rows, uint32_t row0, uint8_t* turned);

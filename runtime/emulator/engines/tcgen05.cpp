@@ -9,6 +9,7 @@
 #include "engines/bulk.hpp"
 #include "engines/engines.hpp"
 #include "engines/matrix_descriptor.hpp"
+#include "engines/operand_tile.hpp"
 #include "engines/tmem.hpp"
 #include "engines/wgmma.hpp"
 #include "memory/memory.hpp"
@@ -42,7 +43,17 @@ CopyShape copy_shape(TmemCopyShape shape) {
   return {};
 }
 
-void copy_rows(Cta& cta, TmemCopyShape shape, uint32_t address, const MatrixDescriptor& source) {
+// 16 elements become bytes with 4 bits at [2:6) or 6 bits at [1:7), as tcgen05.mma reads them from tensor
+// memory (CUTLASS; the PTX ISA shows it as a figure).
+void expand(TmemCopyExpansion expansion, uint8_t* chunk) {
+  if (expansion == TmemCopyExpansion::None) return;
+  const bool four = expansion == TmemCopyExpansion::B4x16P64;
+  expand_sixteen(four ? 4 : 6, chunk);
+  for (int k = 0; k < 16; ++k) chunk[k] = static_cast<uint8_t>(chunk[k] << (four ? 2 : 1));
+}
+
+void copy_rows(Cta& cta, TmemCopyShape shape, TmemCopyExpansion expansion, uint32_t address,
+               const MatrixDescriptor& source) {
   TensorMemory& tmem = *cta.tensor_memory;
   const CopyShape s = copy_shape(shape);
   const uint32_t column = tmem_column(address);
@@ -52,6 +63,7 @@ void copy_rows(Cta& cta, TmemCopyShape shape, uint32_t address, const MatrixDesc
       const uint32_t offset = element_offset(source, 8, false, row, half * 16);
       std::memcpy(words + 4 * half, shared_range(*cta.cluster, cta.rank << kRankShift | offset, 16, false),
                   16);
+      expand(expansion, reinterpret_cast<uint8_t*>(words + 4 * half));
     }
     const auto put = [&](uint32_t lane) {
       for (uint32_t c = 0; c < s.columns; ++c) tmem.word(lane, column + c) = words[c];
@@ -99,7 +111,7 @@ Touches touches_of(const CtaGroup& group, TmemCopyShape shape, uint32_t address,
 }  // namespace
 
 void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uint64_t descriptor,
-                int cta_group) {
+                int cta_group, TmemCopyExpansion expansion) {
   const CtaGroup group = cta_group_of(*warp.cta, cta_group, "cp");
   const CopyShape s = copy_shape(shape);
   const MatrixDescriptor source = decode_matrix(descriptor, "the source of tcgen05.cp");
@@ -112,10 +124,10 @@ void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uin
   // Both CTAs of a pair copy, each from its own shared memory to its own tensor memory.
   const uint64_t ticket = announce(warp, {0, AsyncKind::TmemCopy, lane, kNoBarrier, cta_group},
                                    [&] { return touches_of(group, shape, address, source); });
-  const auto copy = [group, shape, address, source, name = s.name, columns = s.columns, ticket] {
+  const auto copy = [group, shape, expansion, address, source, name = s.name, columns = s.columns, ticket] {
     for (Cta* cta : group.ctas()) {
       require_columns(*cta, tmem_column(address), columns, fmt::format("tcgen05.cp.{}", name));
-      copy_rows(*cta, shape, address, source);
+      copy_rows(*cta, shape, expansion, address, source);
     }
     report_performed(*group.cta[0]->cluster, ticket);
   };

@@ -34,22 +34,29 @@ struct Issued {
 uint32_t rows_of(const Instruction& i) { return static_cast<uint32_t>(i.m / i.cta_group); }
 // cta_group::2 with M = 128 has 64 rows a CTA, in both halves of the lanes: lanes 0-63 compute the first N /
 // 2 columns, lanes 64-127 the others (PTX ISA 9.7.16.10.5, layout B).
-bool two_halves(const Instruction& i) { return i.cta_group == 2 && i.m == 128; }
+// .ws spreads a tile of 64 or 32 rows in the same way over two or four parts (layouts E and G).
+uint32_t parts_of(const Instruction& i) {
+  if (i.weight_stationary) return 128 / static_cast<uint32_t>(i.m);
+  return i.cta_group == 2 && i.m == 128 ? 2 : 1;
+}
 
 // Lane of row i relative to the tile: rows are spread over the four quarters for M = 64 (PTX ISA 9.7.16.10.5,
 // layout F).
 uint32_t row_lane(const Instruction& i, uint32_t base_lane, uint32_t row) {
-  return i.m == 64 ? base_lane + 32 * (row / 16) + row % 16 : row;
+  return i.m == 64 && !i.weight_stationary ? base_lane + 32 * (row / 16) + row % 16 : row;
 }
 
-void fetch_a_from_tmem(const TensorMemory& tmem, const Issued& op, uint32_t half, uint8_t* out) {
+void fetch_a_from_tmem(const TensorMemory& tmem, const Issued& op, uint32_t first_lane, uint8_t* out) {
   const Instruction& i = op.instruction;
   const uint32_t bytes = static_cast<uint32_t>(format_bits(i.a)) / 8, per_word = 4 / bytes;
   const uint32_t column = tmem_column(op.mma.a_tmem), base = tmem_lane(op.mma.a_tmem);
   for (uint32_t c = 0; c < 8; ++c)
     for (uint32_t row = 0; row < rows_of(i); ++row) {
-      // Each half of the data path reads its own copy of the rows.
-      const uint32_t word = tmem.word(row_lane(i, base, row) + 64 * half, column + c);
+      // Each part of the data path reads its own copy of the rows.
+      uint32_t word = tmem.word(row_lane(i, base, row) + first_lane, column + c);
+      // Elements of 4 and 6 bits have a byte each, bits [2:6) and [1:7).
+      if (narrow_bits(i.a) == 4) word = word >> 2 & 0x0f0f0f0f;
+      if (narrow_bits(i.a) == 6) word = word >> 1 & 0x3f3f3f3f;
       for (uint32_t e = 0; e < per_word; ++e)  // little-endian inside a word
         std::memcpy(out + ((c * per_word + e) * Operands::kM + row) * bytes,
                     reinterpret_cast<const uint8_t*>(&word) + e * bytes, bytes);
@@ -59,9 +66,9 @@ void fetch_a_from_tmem(const TensorMemory& tmem, const Issued& op, uint32_t half
 // Scale of tile row r: byte `byte` of lane r % 32, column r / 32, held alike by the quarters [first, first +
 // count) (section "scale factor layout" of PTX ISA 9.7.16.10.7): hardware quarters read their own copy, so
 // copies that differ are an error of the kernel.
-template <class Nan>
+template <class Set>
 void scales(const TensorMemory& tmem, uint32_t address, uint32_t rows, int byte, uint32_t first,
-            uint32_t count, const char* operand, int32_t* exponent, Nan set_nan) {
+            uint32_t count, const char* operand, Set set) {
   const uint32_t column = tmem_column(address & kScaleAddressMask);
   for (uint32_t r = 0; r < rows; ++r) {
     const uint32_t lane = 32 * first + r % 32;
@@ -75,11 +82,7 @@ void scales(const TensorMemory& tmem, uint32_t address, uint32_t rows, int byte,
                         "needs a copy, as tcgen05.cp with .warpx4 or .warpx2 makes",
                         r, operand, lane, lane + 32 * quarter, column + r / 32, scale,
                         words[32 * quarter] >> (8 * byte) & 255));
-    exponent[r] = static_cast<int32_t>(scale) - 127;  // UE8M0
-    if (scale == 255) {
-      exponent[r] = 0;
-      set_nan(r);
-    }
+    set(r, static_cast<uint8_t>(scale));
   }
 }
 
@@ -100,6 +103,70 @@ void fetch_b(Cluster& cluster, const CtaGroup& group, const Issued& op, uint32_t
   }
 }
 
+// D of one part of one CTA: its lanes and the rows that are written.
+Accumulator accumulator(TensorMemory& tmem, const Issued& op, uint32_t odd, uint32_t first_lane) {
+  Accumulator d;
+  d.d = &tmem.words[tmem_column(op.mma.d) * kLaneCount];
+  d.accumulate = op.mma.accumulate;
+  d.scale_exponent = op.mma.scale_input_d;
+  d.f16 = op.instruction.f16_result;
+  for (uint32_t group = 0; group < rows_of(op.instruction) / 16; ++group) {
+    const uint32_t lane = row_lane(op.instruction, tmem_lane(op.mma.d), group * 16) + first_lane;
+    d.lane[group] = static_cast<uint8_t>(lane);
+    d.enabled[group] = 0xffff;
+    if (op.mma.disable_lanes)
+      d.enabled[group] =
+          static_cast<uint16_t>(~((*op.mma.disable_lanes)[4 * odd + lane / 32] >> (lane % 32)));
+  }
+  return d;
+}
+
+// UE8M0 scales of a tile whose elements have one scale a row.
+void fetch_scales(const TensorMemory& tmem, const Issued& op, uint32_t first, uint32_t quarters,
+                  Operands& o) {
+  const Instruction& i = op.instruction;
+  const auto exponent = [](uint8_t scale) { return scale == 0xff ? 0 : static_cast<int32_t>(scale) - 127; };
+  scales(tmem, op.mma.scale_a, static_cast<uint32_t>(o.m), i.scale_a_byte, first, quarters, "A",
+         [&](uint32_t r, uint8_t scale) {
+           o.a_scale[r] = exponent(scale);
+           if (scale == 0xff) o.a_nan[r / 16] = static_cast<uint16_t>(o.a_nan[r / 16] | 1 << r % 16);
+         });
+  scales(tmem, op.mma.scale_b, static_cast<uint32_t>(o.n), i.scale_b_byte, first, quarters, "B",
+         [&](uint32_t r, uint8_t scale) {
+           o.b_scale[r] = exponent(scale);
+           if (scale == 0xff) o.b_nan[r] = 1;
+         });
+}
+
+// kind::mxf4 and mxf4nvf4, one part: operands stay packed.
+void perform_packed(const TensorMemory& tmem, const Issued& op, const Accumulator& d, uint32_t first,
+                    uint32_t quarters, uint32_t columns, const uint8_t* a, const uint8_t* b) {
+  const Instruction& i = op.instruction;
+  PackedOperands o;
+  o.m = static_cast<int>(rows_of(i)), o.n = static_cast<int>(columns), o.blocks = i.scale_blocks;
+  o.ue4m3 = i.scale_ue4m3;
+  o.negate = i.negate_a != i.negate_b;
+  o.a = a, o.b = b;
+  for (int block = 0; block < o.blocks; ++block) {
+    const auto at = static_cast<size_t>(block);
+    scales(tmem, op.mma.scale_a, rows_of(i), i.scale_a_byte + block, first, quarters, "A",
+           [&](uint32_t r, uint8_t scale) { o.a_scale[r][at] = scale; });
+    scales(tmem, op.mma.scale_b, columns, i.scale_b_byte + block, first, quarters, "B",
+           [&](uint32_t r, uint8_t scale) { o.b_scale[r][at] = scale; });
+  }
+  packed_sums(o, d);
+}
+
+// 32 bytes of K of every row of A, from tensor memory; only for elements that stay packed.
+void fetch_packed_a(const TensorMemory& tmem, const Issued& op, uint32_t first_lane, uint8_t* raw) {
+  for (uint32_t row = 0; row < rows_of(op.instruction); ++row)
+    for (uint32_t c = 0; c < 8; ++c) {
+      const uint32_t word = tmem.word(row_lane(op.instruction, tmem_lane(op.mma.a_tmem), row) + first_lane,
+                                      tmem_column(op.mma.a_tmem) + c);
+      std::memcpy(raw + row * 32 + 4 * c, &word, 4);
+    }
+}
+
 // The rows of one CTA.
 void perform(Cta& cta, const CtaGroup& cta_group, const Issued& op) {
   Cluster& cluster = *cta.cluster;
@@ -107,40 +174,33 @@ void perform(Cta& cta, const CtaGroup& cta_group, const Issued& op) {
   const Instruction& i = op.instruction;
   TileWorkspace& w = tile_workspace();
   Operands& o = w.operands;
-  const uint32_t rows = rows_of(i), halves = two_halves(i) ? 2 : 1,
-                 columns = static_cast<uint32_t>(i.n) / halves;
+  const uint32_t rows = rows_of(i), parts = parts_of(i), columns = static_cast<uint32_t>(i.n) / parts;
   o.m = static_cast<int>(rows), o.n = static_cast<int>(columns), o.k = i.k;
   const uint32_t odd = cta.rank & static_cast<uint32_t>(i.cta_group - 1);
-  for (uint32_t half = 0; half < halves; ++half) {
+  for (uint32_t part = 0; part < parts; ++part) {
+    const uint32_t first_lane = 128 / parts * part, quarter = 4 / parts * part, quarters = 4 / parts;
+    const Accumulator d = accumulator(tmem, op, odd, first_lane);
+    if (i.packed_4bit()) {
+      if (op.mma.a_in_tmem)
+        fetch_packed_a(tmem, op, first_lane, w.turned);
+      else
+        fetch_rows(cluster, cta.rank, op.a, 8, false, 0, rows, w.turned);
+      fetch_b(cluster, cta_group, op, part * columns, columns, w.raw);
+      perform_packed(tmem, op, d, quarter, quarters, columns, w.turned, w.raw);
+      continue;
+    }
     if (op.mma.a_in_tmem) {
-      fetch_a_from_tmem(tmem, op, half, w.turned);
-    } else if (half == 0) {
+      fetch_a_from_tmem(tmem, op, first_lane, w.turned);
+    } else if (part == 0) {
       fetch_rows(cluster, cta.rank, op.a, format_bits(i.a), i.a_mn_major, 0, rows, w.raw);
+      expand_narrow(i.a, rows, w.raw);
       turn_a(format_bits(i.a), w.raw, rows, 0, w.turned);
     }
     decode_a(o, i.a, i.negate_a, w.turned);
-    fetch_b(cluster, cta_group, op, half * columns, columns, w.raw);
+    fetch_b(cluster, cta_group, op, part * columns, columns, w.raw);
+    expand_narrow(i.b, columns, w.raw);
     decode_b(o, i.b, i.negate_b, w.raw);
-    if (i.block_scaled) {
-      const uint32_t first = 2 * half, quarters = halves == 2 ? 2 : 4;
-      scales(tmem, op.mma.scale_a, rows, i.scale_a_byte, first, quarters, "A", o.a_scale,
-             [&](uint32_t r) { o.a_nan[r / 16] = static_cast<uint16_t>(o.a_nan[r / 16] | 1 << r % 16); });
-      scales(tmem, op.mma.scale_b, columns, i.scale_b_byte, first, quarters, "B", o.b_scale,
-             [&](uint32_t r) { o.b_nan[r] = 1; });
-    }
-    Accumulator d;
-    d.d = &tmem.words[tmem_column(op.mma.d) * kLaneCount];
-    d.accumulate = op.mma.accumulate;
-    d.scale_exponent = op.mma.scale_input_d;
-    d.f16 = i.f16_result;
-    for (uint32_t group = 0; group < rows / 16; ++group) {
-      const uint32_t lane = row_lane(i, tmem_lane(op.mma.d), group * 16) + 64 * half;
-      d.lane[group] = static_cast<uint8_t>(lane);
-      d.enabled[group] = 0xffff;
-      if (op.mma.disable_lanes)
-        d.enabled[group] =
-            static_cast<uint16_t>(~((*op.mma.disable_lanes)[4 * odd + lane / 32] >> (lane % 32)));
-    }
+    if (i.block_scaled) fetch_scales(tmem, op, quarter, quarters, o);
     if (i.kind == MmaKind::I8)
       integer_sums(o, d, i.saturate);
     else
@@ -151,12 +211,12 @@ void perform(Cta& cta, const CtaGroup& cta_group, const Issued& op) {
 // Checked at issue, so that the report names the issuing instruction.
 void check_tmem(const Cta& cta, const Issued& op) {
   const Instruction& i = op.instruction;
-  const uint32_t lane = tmem_lane(op.mma.d), halves = two_halves(i) ? 2 : 1;
-  const int64_t columns = i.n / static_cast<int>(halves);
-  const bool lane_fits = lane == 0 || (i.m == 64 && lane == 16);
+  const uint32_t lane = tmem_lane(op.mma.d);
+  const int64_t columns = i.n / static_cast<int>(parts_of(i));
+  const bool spread = i.m == 64 && !i.weight_stationary, lane_fits = lane == 0 || (spread && lane == 16);
   if (!lane_fits)
     refuse(fmt::format("mma: D at {:#010x}: its lane must be {} for M = {}", op.mma.d,
-                       i.m == 64 ? "0 or 16" : "0", i.m));
+                       spread ? "0 or 16" : "0", i.m));
   require_columns(cta, tmem_column(op.mma.d), columns, "tcgen05.mma, D");
   if (op.mma.a_in_tmem) {
     if (tmem_lane(op.mma.a_tmem) != lane)
@@ -175,7 +235,8 @@ void check_tmem(const Cta& cta, const Issued& op) {
 // What the instruction reads and writes in every CTA of its group.
 Touches touches_of(const CtaGroup& group, const Issued& op) {
   const Instruction& i = op.instruction;
-  const uint32_t columns = static_cast<uint32_t>(i.n) / (two_halves(i) ? 2 : 1);
+  const uint32_t columns = static_cast<uint32_t>(i.n) / parts_of(i);
+  const bool spread = i.m == 64 && !i.weight_stationary;
   Touches list;
   const auto cells = [&](const Cta& cta, AccessKind kind, uint32_t column, uint32_t count, uint32_t lane,
                          uint32_t lanes) {
@@ -183,10 +244,10 @@ Touches touches_of(const CtaGroup& group, const Issued& op) {
                     static_cast<uint8_t>(lanes)});
   };
   const auto tile = [&](const Cta& cta, AccessKind kind, uint32_t address, uint32_t count) {
-    const bool all = i.m != 64 && (kind == AccessKind::Read || !op.mma.disable_lanes);
+    const bool all = !spread && (kind == AccessKind::Read || !op.mma.disable_lanes);
     if (all) return cells(cta, kind, tmem_column(address), count, 0, kLaneCount);
     const uint32_t odd = cta.rank & static_cast<uint32_t>(i.cta_group - 1);
-    for (uint32_t lane = i.m == 64 ? tmem_lane(address) : 0; lane < kLaneCount; lane += i.m == 64 ? 32 : 16) {
+    for (uint32_t lane = spread ? tmem_lane(address) : 0; lane < kLaneCount; lane += spread ? 32 : 16) {
       const bool disabled = kind == AccessKind::Write && op.mma.disable_lanes &&
                             ((*op.mma.disable_lanes)[4 * odd + lane / 32] >> (lane % 32) & 0xffff) == 0xffff;
       if (!disabled) cells(cta, kind, tmem_column(address), count, lane, 16);

@@ -19,6 +19,16 @@ namespace {
 constexpr int kMinExponentF16 = -21;
 constexpr uint16_t kNanF16 = 0x7fff;
 
+// The formats of MX below a byte: no infinity, no NaN, the exponent of 1 in the middle of its range.
+float small_float(uint32_t raw, int exponent_bits, int mantissa_bits) {
+  const uint32_t mantissa = raw & ((1u << mantissa_bits) - 1),
+                 exponent = raw >> mantissa_bits & ((1u << exponent_bits) - 1);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const float magnitude = std::ldexp(static_cast<float>(exponent ? mantissa | 1u << mantissa_bits : mantissa),
+                                     std::max<int>(static_cast<int>(exponent), 1) - bias - mantissa_bits);
+  return raw >> (exponent_bits + mantissa_bits) & 1 ? -magnitude : magnitude;
+}
+
 float value_of(Format format, uint32_t raw) {
   switch (format) {
     case Format::F16:
@@ -34,6 +44,12 @@ float value_of(Format format, uint32_t raw) {
       const float magnitude = f16_to_float(static_cast<uint16_t>((raw & 0x7f) << 7)) * 256.0f;  // 2^(15 - 7)
       return raw & 0x80 ? -magnitude : magnitude;
     }
+    case Format::E2M3:
+      return small_float(raw, 2, 3);
+    case Format::E3M2:
+      return small_float(raw, 3, 2);
+    case Format::E2M1:
+      return small_float(raw, 2, 1);
     default:
       return 0;
   }
@@ -263,6 +279,71 @@ void fused_sums(const Operands& o, const Accumulator& d, Numerics numerics) {
   for (int j = 0; j < o.n; ++j)
     for (int group = 0; group < o.m / 16; ++group)
       fused_sums_reference(o, d, j, group, d.enabled[static_cast<size_t>(group)]);
+}
+
+namespace {
+
+// Twice the values of E2M1.
+constexpr int8_t kTwiceE2M1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int kPackedFraction = 35;
+
+// A scale as significand * 2^-3 * 2^exponent; false: NaN.
+bool split_scale(uint8_t raw, bool ue4m3, int64_t* significand, int* exponent) {
+  if (!ue4m3) {
+    *significand = 8, *exponent = raw - 127;
+    return raw != 0xff;
+  }
+  const int field = raw >> 3 & 15;
+  *significand = field ? 8 | (raw & 7) : raw & 7;
+  *exponent = std::max(field, 1) - 7;
+  return (raw & 0x7f) != 0x7f;
+}
+
+uint32_t packed_sum(const PackedOperands& o, int row, int column, bool accumulate, uint32_t c) {
+  Term terms[5];
+  int count = 0;
+  for (int group = 0; group < 4; ++group) {
+    const uint8_t *a = o.a + row * 32 + group * 8, *b = o.b + column * 32 + group * 8;
+    int32_t sum = 0;  // of 16 products, times 4
+    for (int k = 0; k < 8; ++k)
+      sum += kTwiceE2M1[a[k] & 15] * kTwiceE2M1[b[k] & 15] + kTwiceE2M1[a[k] >> 4] * kTwiceE2M1[b[k] >> 4];
+    const auto block = static_cast<size_t>(group * o.blocks / 4);
+    int64_t sa, sb;
+    int ea, eb;
+    if (!split_scale(o.a_scale[static_cast<size_t>(row)][block], o.ue4m3, &sa, &ea) ||
+        !split_scale(o.b_scale[static_cast<size_t>(column)][block], o.ue4m3, &sb, &eb))
+      return kCanonicalNan;
+    if (sum == 0 || sa == 0 || sb == 0) continue;
+    if (o.negate) sum = -sum;
+    terms[count++] = {sum * sa * sb, ea + eb - 8, ea + eb};
+  }
+  if (accumulate) {
+    const float value = std::bit_cast<float>(c);
+    if (std::isnan(value)) return kCanonicalNan;
+    if (std::isinf(value)) return c;
+    if (value != 0) {
+      Term& term = terms[count++];
+      split(value, &term.significand, &term.lsb);
+      term.exponent = std::max<int>(c >> 23 & 255, 1) - 127;
+    }
+  }
+  int e = kMinExponent - 127;  // two scales of 2^-127 are below every f32
+  for (int i = 0; i < count; ++i) e = std::max(e, terms[i].exponent);
+  int64_t sum = 0;
+  for (int i = 0; i < count; ++i) sum += aligned(terms[i], e, kPackedFraction);
+  return truncate_f32(sum, e - kPackedFraction, 23);
+}
+
+}  // namespace
+
+void packed_sums(const PackedOperands& o, const Accumulator& d) {
+  for (int j = 0; j < o.n; ++j)
+    for (int group = 0; group < o.m / 16; ++group) {
+      uint32_t* words = d.words(j, group);
+      for (int r = 0; r < 16; ++r)
+        if (d.enabled[static_cast<size_t>(group)] >> r & 1)
+          words[r] = packed_sum(o, group * 16 + r, j, d.accumulate, words[r]);
+    }
 }
 
 void integer_sums(const Operands& o, const Accumulator& d, bool saturate) {

@@ -48,9 +48,24 @@ struct Operands {
   bool a_nan_at(int row) const { return a_nan[row / 16] >> (row % 16) & 1; }
 };
 
-inline bool is_narrow(Format f) { return f == Format::E4M3 || f == Format::E5M2 || f == Format::F16; }
+inline bool is_narrow(Format f) {
+  return f == Format::E4M3 || f == Format::E5M2 || f == Format::F16 || f >= Format::E2M3;
+}
 inline int min_exponent(Format f) {
-  return f == Format::E4M3 ? -6 : f == Format::E5M2 || f == Format::F16 ? -14 : -126;
+  switch (f) {
+    case Format::E4M3:
+      return -6;
+    case Format::E5M2:
+    case Format::F16:
+      return -14;
+    case Format::E3M2:
+      return -2;
+    case Format::E2M3:
+    case Format::E2M1:
+      return 0;
+    default:
+      return -126;
+  }
 }
 
 // raw operands: a[k][row] and b[column][k], elements of the format's size, k rows of 128 for A and rows of 32
@@ -76,6 +91,18 @@ struct Accumulator {
 };
 
 void fused_sums(const Operands& o, const Accumulator& d, Numerics numerics);
+// kind::mxf4 and mxf4nvf4: 64 E2M1 elements a row, the first in the low nibble; 2 or 4 block scales a row,
+// bytes of UE8M0 or UE4M3.  Four groups of 16 products are summed exactly, each is multiplied by its scales,
+// and the four and the accumulator form the fused sum, with F = 35 and the exponents of the scales.
+struct PackedOperands {
+  int m = 0, n = 0, blocks = 2;
+  bool ue4m3 = false, negate = false;
+  const uint8_t *a = nullptr, *b = nullptr;  // 32 bytes a row
+  std::array<std::array<uint8_t, 4>, 128> a_scale;
+  std::array<std::array<uint8_t, 4>, 256> b_scale;
+};
+void packed_sums(const PackedOperands& o, const Accumulator& d);
+
 void integer_sums(const Operands& o, const Accumulator& d, bool saturate);
 
 // Decodes `count` consecutive elements: values, exponents (the narrow or the wide row), and a bit per NaN and

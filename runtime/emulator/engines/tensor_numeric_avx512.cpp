@@ -207,7 +207,7 @@ __m512 load_values(Format format, const uint8_t* raw, int i) {
 
 bool decode_run_avx512(Format format, bool negate, const uint8_t* raw, int count, float* value,
                        int8_t* narrow, int16_t* wide, uint16_t* nan, uint16_t* inf) {
-  if (count % 16 != 0) return false;
+  if (count % 16 != 0 || narrow_bits(format) < 8) return false;
   const __m512i sign = _mm512_set1_epi32(negate ? static_cast<int>(0x80000000) : 0),
                 infinity = _mm512_set1_epi32(0x7f800000);
   for (int i = 0; i < count; i += 16) {

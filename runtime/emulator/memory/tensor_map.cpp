@@ -24,7 +24,7 @@ constexpr TypeInfo kTypes[] = {
     {"TFLOAT32_FTZ", 4, true, false},   {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
     {"16U6_ALIGN16B", 0, false, false},
 };
-constexpr uint64_t kLargestBox = 228 * 1024;   // the driver of an H200 takes 233472 bytes and refuses 234496
+constexpr uint64_t kLargestBox = 228 * 1024;  // the driver of an H200 takes 233472 bytes and refuses 234496
 constexpr int kTypeCount = sizeof(kTypes) / sizeof(kTypes[0]);
 
 std::string check(const TiledTensor& t, int bytes, bool is_float) {
@@ -97,6 +97,7 @@ int encode_tiled(const TiledTensor& t, TensorMap* map, std::string* error) {
   m.swizzle = static_cast<Swizzle>(t.swizzle);
   m.nan_fill = static_cast<uint8_t>(t.oob_fill);
   m.l2_promotion = static_cast<uint8_t>(t.l2_promotion);
+  m.atomicity = m.swizzle > Swizzle::B128 ? static_cast<uint8_t>(t.swizzle - 3) : 0;
   m.dims.fill(1);
   m.box.fill(1);
   m.element_strides.fill(1);
@@ -124,6 +125,121 @@ int replace_address(TensorMap* map, uint64_t address, std::string* error) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// The numbers that tensormap.replace gives the element types.
+constexpr TensorType kReplaceTypes[] = {
+    TensorType::U8,      TensorType::U16,      TensorType::U32,       TensorType::S32,
+    TensorType::U64,     TensorType::S64,      TensorType::F16,       TensorType::F32,
+    TensorType::F32Ftz,  TensorType::F64,      TensorType::BF16,      TensorType::TF32,
+    TensorType::TF32Ftz, TensorType::U4Align8, TensorType::U4Align16, TensorType::U6Align16};
+
+void set_swizzle(TensorMap& m, uint64_t mode) {
+  static constexpr Swizzle kWide[] = {Swizzle::B128, Swizzle::B128Atom32, Swizzle::B128Atom32Flip8,
+                                      Swizzle::B128Atom64};
+  m.swizzle = mode == 3 ? kWide[m.atomicity] : static_cast<Swizzle>(mode);
+}
+
+// Limits that the engine relies on; plain stores may have changed any byte of a map.
+bool within_limits(const TensorMap& m) {
+  bool good = m.rank >= 1 && m.rank <= 5 && static_cast<int>(m.type) < kTypeCount &&
+              kTypes[static_cast<int>(m.type)].supported && m.swizzle <= Swizzle::B128Atom64;
+  for (int i = 0; i < 5; ++i)
+    good = good && m.box[i] >= 1 && m.box[i] <= 256 && m.element_strides[i] >= 1 && m.element_strides[i] <= 8;
+  return good;
+}
+
+// What cuTensorMapEncodeTiled would say of a map that was put together on the device.
+std::string check_modified(const TensorMap& m) {
+  uint64_t dims[5], strides[4];
+  uint32_t box[5], element_strides[5];
+  for (int i = 0; i < 5; ++i)
+    dims[i] = m.dims[i], box[i] = m.box[i], element_strides[i] = m.element_strides[i];
+  for (int i = 0; i < 4; ++i) strides[i] = m.strides[i];
+  const TypeInfo& type = kTypes[static_cast<int>(m.type)];
+  if (!type.supported) return fmt::format("tensor maps of type {} are not emulated", type.name);
+  return check({.type = static_cast<int>(m.type),
+                .rank = m.rank,
+                .address = m.address,
+                .dims = dims,
+                .strides = strides,
+                .box = box,
+                .element_strides = element_strides,
+                .swizzle = static_cast<int>(m.swizzle),
+                .oob_fill = m.nan_fill},
+               type.bytes, type.is_float);
+}
+
+}  // namespace
+
+void replace_field(uint8_t* bytes, TensorMapField field, uint32_t index, uint64_t value) {
+  TensorMap m;
+  std::memcpy(&m, bytes, sizeof m);
+  const auto refuse = [&](const char* name, const std::string& rule) {
+    throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                fmt::format("tensormap.replace of {} with {}: {}", name, value, rule));
+  };
+  if (m.magic != TensorMap::kMagic) {
+    for (size_t i = 0; i < sizeof m; ++i)
+      if (bytes[i] != 0)
+        throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                    "tensormap.replace in 128 bytes that are neither a tensor map nor zero");
+    m = {};
+    m.rank = 1;
+    m.dims.fill(1);
+    m.box.fill(1);
+    m.element_strides.fill(1);
+  }
+  m.modified = 1;
+  const auto at_most = [&](const char* name, uint64_t limit) {
+    if (value > limit) refuse(name, fmt::format("0 to {} are allowed", limit));
+  };
+  switch (field) {
+    case TensorMapField::GlobalAddress:
+      m.address = value;
+      break;
+    case TensorMapField::Rank:
+      at_most("rank", 4);  // the operand is the rank less 1
+      m.rank = static_cast<uint8_t>(value + 1);
+      break;
+    case TensorMapField::BoxDim:
+      at_most("box_dim", 256);
+      m.box[index] = static_cast<uint16_t>(value);
+      break;
+    case TensorMapField::GlobalDim:
+      m.dims[index] = value;
+      break;
+    case TensorMapField::GlobalStride:
+      m.strides[index] = value;
+      break;
+    case TensorMapField::ElementStride:
+      at_most("element_stride", 8);
+      m.element_strides[index] = index == 0 ? 1 : static_cast<uint8_t>(value);
+      break;
+    case TensorMapField::ElementType:
+      at_most("elemtype", std::size(kReplaceTypes) - 1);
+      m.type = kReplaceTypes[value];
+      break;
+    case TensorMapField::Interleave:
+      if (value != 0) refuse("interleave_layout", "interleaved tensor maps are not emulated");
+      break;
+    case TensorMapField::SwizzleMode:
+      at_most("swizzle_mode", 3);
+      set_swizzle(m, value);
+      break;
+    case TensorMapField::SwizzleAtomicity:
+      at_most("swizzle_atomicity", 3);
+      m.atomicity = static_cast<uint8_t>(value);
+      if (m.swizzle >= Swizzle::B128) set_swizzle(m, 3);
+      break;
+    case TensorMapField::FillMode:
+      at_most("fill_mode", 1);
+      m.nan_fill = static_cast<uint8_t>(value);
+      break;
+  }
+  std::memcpy(bytes, &m, sizeof m);
+}
+
 TensorMap load_tensor_map(Grid& grid, uint64_t address) {
   if (address % 64 != 0)
     throw Fault(CUDA_ERROR_MISALIGNED_ADDRESS,
@@ -146,6 +262,16 @@ TensorMap load_tensor_map(Grid& grid, uint64_t address) {
                             "as a __grid_constant__ "
                             "parameter or in global memory",
                             address));
+  if (map.modified)
+    if (const std::string problem = check_modified(map); !problem.empty())
+      throw Fault(
+          CUDA_ERROR_ILLEGAL_INSTRUCTION,
+          fmt::format("the tensor map at {:#x}, which tensormap.replace has changed: {}", address, problem));
+  if (!within_limits(map))
+    throw Fault(
+        CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        fmt::format("the tensor map at {:#x} has been overwritten: a size, type or mode is out of range",
+                    address));
   return map;
 }
 

@@ -43,7 +43,9 @@ struct TensorMap {
   TensorType type = TensorType::U8;
   Swizzle swizzle = Swizzle::None;
   uint8_t nan_fill = 0, l2_promotion = 0;
-  std::array<uint8_t, 20> unused{};
+  uint8_t modified = 0;   // by tensormap.replace: checked as a whole only when it is used
+  uint8_t atomicity = 0;  // of the 128-byte swizzle, as tensormap.replace counts
+  std::array<uint8_t, 18> unused{};
 };
 static_assert(sizeof(TensorMap) == 128);
 
@@ -67,6 +69,23 @@ struct TiledTensor {
 int encode_tiled(const TiledTensor& tensor, TensorMap* map, std::string* error);
 // cuTensorMapReplaceAddress.
 int replace_address(TensorMap* map, uint64_t address, std::string* error);
+
+// tensormap.replace (PTX ISA 9.7.9.28): one field of the 128 bytes at `map`, which hold a map or, on sm_90a,
+// zeroes.  A Fault for a value that the field cannot have.
+enum class TensorMapField {
+  GlobalAddress,
+  Rank,
+  BoxDim,
+  GlobalDim,
+  GlobalStride,
+  ElementStride,
+  ElementType,
+  Interleave,
+  SwizzleMode,
+  SwizzleAtomicity,
+  FillMode
+};
+void replace_field(uint8_t* map, TensorMapField field, uint32_t index, uint64_t value);
 
 // The map at a generic address (kernel parameter, constant or global memory); a Fault when it is none.
 TensorMap load_tensor_map(Grid& grid, uint64_t address);

@@ -48,26 +48,72 @@ bool spelled(std::string_view spelling, std::string_view word) {
   return w == word.size();
 }
 
-using Table = std::unordered_map<std::string_view, std::vector<Form>>;
+// Attributes of a row.
+struct Attribute {
+  Status status = Status::Exact;
+  Availability available = Availability::Any;
+  std::string_view note = {};
+};
+constexpr Attribute approximate(std::string_view bound) {
+  return {.status = Status::Approximate, .note = bound};
+}
+constexpr Attribute no_effect(std::string_view why) { return {.status = Status::NoEffect, .note = why}; }
+constexpr Attribute on(Availability a) { return {.available = a}; }
+constexpr auto kSm90a = Availability::Sm90a, kSm100 = Availability::Sm100, kSm103 = Availability::Sm103;
 
-const Table& table() {
-  static const Table forms = [] {
-    Table t;
-    const auto add = [&t](std::string_view opcodes, std::string_view modifiers, std::string_view operands,
-                          Lower lower) {
-      for (const std::string_view opcode : split(opcodes, ' ')) {
-        Form f{opcode, {}, operands, lower, modifiers};
-        for (const std::string_view slot : split(modifiers, ' ')) f.slots.push_back(parse_slot(slot));
-        if (f.slots.size() > kMaxSlots) throw std::logic_error("opcodes.def: too many slots");
-        t[opcode].push_back(std::move(f));
+struct Table {
+  std::vector<Form> forms;
+  std::unordered_map<std::string_view, std::vector<const Form*>> by_opcode;
+};
+
+std::vector<Form> read_forms() {
+  std::vector<Form> forms;
+  std::string_view section;
+  size_t row = 0;
+  const auto add = [&](std::string_view opcodes, std::string_view modifiers, std::string_view operands,
+                       Lower lower, std::initializer_list<Attribute> attributes) {
+    ++row;
+    for (const std::string_view opcode : split(opcodes, ' ')) {
+      Form f{.opcode = opcode,
+             .slots = {},
+             .operands = operands,
+             .lower = lower,
+             .section = section,
+             .note = {},
+             .row = row,
+             .modifiers = modifiers};
+      for (const Attribute& a : attributes) {
+        if (a.status != Status::Exact) f.status = a.status, f.note = a.note;
+        if (a.available != Availability::Any) f.available = a.available;
       }
-    };
-#define FORM(opcodes, modifiers, operands, lower) add(opcodes, modifiers, operands, lower);
+      f.any_modifiers = modifiers == "...";
+      if (!f.any_modifiers)
+        for (const std::string_view slot : split(modifiers, ' ')) f.slots.push_back(parse_slot(slot));
+      if (f.slots.size() > kMaxSlots) throw std::logic_error("opcodes.def: too many slots");
+      forms.push_back(std::move(f));
+    }
+  };
+#define FORM(opcodes, modifiers, operands, lower, ...) \
+  add(opcodes, modifiers, operands, lower, {__VA_ARGS__});
+#define REFUSED(opcodes, modifiers, operands, why, ...) \
+  add(opcodes, modifiers, operands, lower_refused,      \
+      {Attribute{.status = Status::Refused, .note = why} __VA_OPT__(, ) __VA_ARGS__});
+#define SECTION(number) section = number;
 #include "ptx/opcodes.def"
 #undef FORM
+#undef REFUSED
+#undef SECTION
+  return forms;
+}
+
+const Table& table() {
+  static const Table t = [] {
+    Table t;
+    t.forms = read_forms();
+    for (const Form& f : t.forms) t.by_opcode[f.opcode].push_back(&f);
     return t;
   }();
-  return forms;
+  return t;
 }
 
 // Modifiers take the first free slot that knows them, so their order is free except among slots that share
@@ -83,6 +129,11 @@ struct Attempt {
 Attempt attempt(const Form& form, const Function& f, const Instruction& i) {
   Attempt a;
   a.match.form = &form;
+  if (form.any_modifiers) {
+    a.taken = i.modifiers;
+    a.ok = true;
+    return a;
+  }
   for (; a.taken < i.modifiers; ++a.taken) {
     const std::string_view word = f.modifier(i, a.taken);
     bool placed = false;
@@ -121,6 +172,26 @@ std::pair<size_t, size_t> arity(std::string_view pattern) {
 
 }  // namespace
 
+const std::vector<Form>& all_forms() { return table().forms; }
+
+bool Form::exists_on(const DeviceModel& device) const {
+  switch (available) {
+    case Availability::Sm90a:
+      return device.major == 9;
+    case Availability::Sm100:
+      return device.major >= 10;
+    case Availability::Sm103:
+      return device.major > 10 || (device.major == 10 && device.minor >= 3);
+    default:
+      return true;
+  }
+}
+
+const char* availability_name(Availability a) {
+  static constexpr const char* kNames[] = {"all", "sm_90a only", "sm_100 and newer", "sm_103 and newer"};
+  return kNames[static_cast<int>(a)];
+}
+
 std::string_view Match::get(std::string_view slot) const {
   for (size_t s = 0; s < form->slots.size(); ++s)
     if (form->slots[s].name == slot && !values[s].empty()) return values[s];
@@ -133,14 +204,15 @@ Type Match::type(std::string_view slot) const {
 }
 
 Match match_form(const Source& source, const Function& f, const Instruction& i) {
-  const auto it = table().find(i.opcode);
-  if (it == table().end()) source.fail(i.position, fmt::format("unknown instruction '{}'", i.opcode));
+  const auto it = table().by_opcode.find(i.opcode);
+  if (it == table().by_opcode.end())
+    source.fail(i.position, fmt::format("unknown instruction '{}'", i.opcode));
   Attempt best;
   bool any = false;
-  for (const Form& form : it->second) {
-    Attempt a = attempt(form, f, i);
+  for (const Form* form : it->second) {
+    Attempt a = attempt(*form, f, i);
     if (a.ok) {
-      const auto [least, most] = arity(form.operands);
+      const auto [least, most] = arity(form->operands);
       if (i.operands.size() >= least && i.operands.size() <= most) return a.match;
     }
     if (!any || a.taken > best.taken || (a.taken == best.taken && a.ok && !best.ok))

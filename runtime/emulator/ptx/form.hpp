@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/machine.hpp"
 #include "ptx/ast.hpp"
 
 namespace mxfa::emulator::ptx {
@@ -22,13 +23,27 @@ struct Slot {
   std::vector<std::string_view> spellings;
 };
 
+// What becomes of a form when a kernel executes it.
+enum class Status : uint8_t { Exact, Approximate, NoEffect, Refused };
+// Devices that have it.
+enum class Availability : uint8_t { Any, Sm90a, Sm100, Sm103 };
+
 struct Form {
   std::string_view opcode;
   std::vector<Slot> slots;
   std::string_view operands;  // pattern, see opcodes.def
   Lower lower = nullptr;
-  std::string_view modifiers;  // the row's text, for messages
+  std::string_view section;  // of the PTX ISA
+  Status status = Status::Exact;
+  Availability available = Availability::Any;
+  std::string_view note;       // bound of an approximation, or why it is refused or has no effect
+  size_t row = 0;              // of opcodes.def
+  std::string_view modifiers;  // the text of the row
+  bool any_modifiers = false;
+  bool exists_on(const DeviceModel& device) const;
 };
+const std::vector<Form>& all_forms();           // in the order of opcodes.def
+const char* availability_name(Availability a);  // "sm_100 and newer"
 
 inline constexpr int kMaxSlots = 18;
 struct Match {

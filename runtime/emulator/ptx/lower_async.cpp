@@ -222,15 +222,45 @@ void lower_bulk_commit(Lowering& l, const Match&) { l.emit(handlers::bulk_commit
 
 void lower_bulk_wait(Lowering& l, const Match& m) {
   const int64_t n = l.integer(l.operand(0), "the number of bulk groups");
-  if (n < 0) l.fail(l.operand(0), "the number of bulk groups is negative");
+  if (n < 0 || n > 0xffffffffll) l.fail(l.operand(0), "this is no number of bulk groups");
   l.emit(handlers::bulk_wait()).imm(n).aux(m.has("read"));
 }
 
-void lower_tensormap_replace(Lowering& l, const Match&) {
-  l.refuse("tensor maps are not modified on the device here");
+// [map], {index,} value: src0 address, src1 value; aux: field, and its index in bits 8-10.
+void lower_tensormap_replace(Lowering& l, const Match& m) {
+  static constexpr std::string_view kFields[] = {
+      "global_address", "rank",     "box_dim",           "global_dim",   "global_stride",
+      "element_stride", "elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity",
+      "fill_mode"};
+  uint32_t field = 0;
+  while (m.get("field") != kFields[field]) ++field;
+  const bool indexed = field >= 2 && field <= 5, constant = field >= 6, wide = field == 0 || field == 4;
+  if (l.operands() != (indexed ? 3u : 2u))
+    l.fail(fmt::format("'{}' takes {}", l.spelled(), indexed ? "an index and a value" : "a value"));
+  if (wide != (m.get("t") == "b64"))
+    l.fail(fmt::format(".{} is a .{}", m.get("field"), wide ? "b64" : "b32"));
+  const Operand& value = l.operand(l.operands() - 1);
+  int64_t index = 0;
+  if (indexed) {
+    index = l.integer(l.operand(1), "the index of the field");
+    if (index < 0 || index > (field == 4 ? 3 : 4)) l.fail(l.operand(1), "there is no such dimension");
+  }
+  if (constant) l.integer(value, "the value of this field");
+  const bool shared = m.get("space") == "shared::cta", generic = !m.has("space");
+  auto op = l.emit(handlers::tensormap_replace(generic  ? Space::Generic
+                                               : shared ? Space::Shared
+                                                        : Space::Global));
+  op.aux(field | static_cast<uint32_t>(index) << 8).src(1, value, wide ? Type::B64 : Type::B32);
+  op.address(0, l.operand(0), generic ? Space::Generic : shared ? Space::Shared : Space::Global);
 }
+
+// [global], [shared], 128
 void lower_tensormap_copy(Lowering& l, const Match&) {
-  l.refuse("tensor maps are not modified on the device here");
+  if (l.integer(l.operand(2), "the size of a tensor map") != 128)
+    l.fail(l.operand(2), "a tensor map has 128 bytes");
+  auto op = l.emit(handlers::tensormap_copy());
+  op.second_address(1, l.operand(0), Space::Global);
+  op.address(0, l.operand(1), Space::Shared);
 }
 
 }  // namespace mxfa::emulator::ptx

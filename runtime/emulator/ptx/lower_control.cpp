@@ -28,6 +28,7 @@ void lower_bra(Lowering& l, const Match& m) {
 void lower_brx(Lowering& l, const Match&) {
   if (l.in().guard >= 0) return l.refuse("a predicated brx.idx");
   const auto& targets = l.function().branch_targets[l.operand(1).index];
+  if (targets.size() > 0xffff) l.fail(fmt::format("{} branch targets: at most 65535", targets.size()));
   auto op = l.emit(handlers::branch_table());
   op.src(0, l.operand(0), Type::U32);
   auto& lists = l.program().lists;

@@ -132,4 +132,28 @@ void lower_cvt(Lowering& l, const Match& m) {
   handlers::widen_conversion(c, op.op(), source, width);
 }
 
+// cvt.pack.sat.TYPE.s32{.b32} d, a, b{, c}
+void lower_cvt_pack(Lowering& l, const Match& m) {
+  const std::string_view to = m.get("d");
+  auto op = l.emit(handlers::convert_pack_integers());
+  op.aux(to == "u16" || to == "s16" ? 16u : static_cast<uint32_t>(to[1] - '0')).flag(kOption, to[0] == 's');
+  op.src(0, l.operand(1), Type::S32).src(1, l.operand(2), Type::S32);
+  if (m.has("c")) op.src(2, l.operand(3), Type::B32);
+  op.dst(l.operand(0), 32);
+}
+
+// cvt.rs d, a, b, random;  cvt.rs d, {a, b, e, f}, random
+void lower_cvt_stochastic(Lowering& l, const Match& m) {
+  const Type to = m.type("d");
+  const bool pair = to == Type::F16x2 || to == Type::BF16x2;
+  if (!pair && (l.operand(1).kind != Operand::Kind::Vector || l.operand(1).elements.size() != 4))
+    l.fail(l.operand(1), "four elements in braces are needed here");
+  auto op = l.emit(handlers::convert_stochastic());
+  op.imm(static_cast<int64_t>(to)).flag(kSaturate, m.has("satfinite")).flag(kOption, m.has("relu"));
+  op.list_src(l.operand(1), Type::F32);
+  if (pair) op.list_src(l.operand(2), Type::F32);
+  op.list_src(l.operand(pair ? 3 : 2), Type::B32);
+  op.dst(l.operand(0), bits(to));
+}
+
 }  // namespace mxfa::emulator::ptx

@@ -10,6 +10,8 @@
 namespace mxfa::emulator::ptx {
 namespace {
 
+constexpr uint64_t kMaxShared = (1u << 24) - 4096;  // of the window of one CTA
+
 uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
 }  // namespace
@@ -63,7 +65,7 @@ void Lowering::place_variables() {
       shared = align_up(shared, variable.alignment);
       address = builder_.program.shared_reserved + shared;
       shared += variable.bytes;
-      if (shared > (1u << 24) - 4096) builder_.source.fail(variable.position, "shared memory is too large");
+      if (shared > kMaxShared) builder_.source.fail(variable.position, "shared memory is too large");
     }
   }
   lowered_.local_bytes = static_cast<uint32_t>(align_up(local, 16));
@@ -160,7 +162,10 @@ void Lowering::run() {
     for (instruction_number_ = block.first; instruction_number_ < block.last; ++instruction_number_) {
       instruction_ = &function_.instructions[instruction_number_];
       const Match match = match_form(builder_.source, function_, *instruction_);
-      match.form->lower(*this, match);
+      if (match.form->exists_on(device()))
+        match.form->lower(*this, match);
+      else
+        refuse(fmt::format("it exists on {}", availability_name(match.form->available)));
     }
   }
   block_start_.push_back(static_cast<uint32_t>(program.code.size()));
@@ -196,22 +201,28 @@ void Lowering::run() {
 
 namespace {
 
-// Callees use static rows and places, so a function must not call itself, directly or not.
+// Callees use static rows and places, so a function must not call itself, directly or not.  Without recursion
+// here either: a chain of calls may be as long as the module.
 void refuse_recursion(const ProgramBuilder& b) {
   const auto& functions = b.program.functions;
-  std::vector<int> state(functions.size(), 0);
-  const std::function<void(int32_t)> visit = [&](int32_t f) {
-    state[f] = 1;
-    for (const int32_t c : functions[f].callees) {
+  std::vector<int> state(functions.size(), 0);  // 1: on the path, 2: done
+  std::vector<std::pair<int32_t, size_t>> path;
+  for (size_t first = 0; first < functions.size(); ++first) {
+    if (state[first] == 0) path.emplace_back(static_cast<int32_t>(first), 0), state[first] = 1;
+    while (!path.empty()) {
+      auto& [f, next] = path.back();
+      if (next == functions[f].callees.size()) {
+        state[f] = 2;
+        path.pop_back();
+        continue;
+      }
+      const int32_t c = functions[f].callees[next++];
       if (state[c] == 1)
         b.source.fail(b.module.functions[c].position,
                       fmt::format("'{}' is recursive: recursion is not supported", functions[c].name));
-      if (state[c] == 0) visit(c);
+      if (state[c] == 0) path.emplace_back(c, 0), state[c] = 1;
     }
-    state[f] = 2;
-  };
-  for (size_t f = 0; f < functions.size(); ++f)
-    if (state[f] == 0) visit(static_cast<int32_t>(f));
+  }
 }
 
 }  // namespace
@@ -223,14 +234,15 @@ void lower_module(Program& program, const DeviceModel& device) {
   program.shared_reserved = device.shared_reserved;
   // Shared variables of module scope and of .func bodies have the same place in every kernel: they come
   // first.
-  uint32_t shared = 0;
+  uint64_t shared = 0;
   for (size_t v = 0; v < module.variables.size(); ++v) {
     const Variable& variable = module.variables[v];
     const bool common = variable.function < 0 || !module.functions[variable.function].entry;
     if (variable.space != Space::Shared || variable.external || variable.unsized || !common) continue;
-    shared = static_cast<uint32_t>(align_up(shared, variable.alignment));
+    shared = align_up(shared, variable.alignment);
     program.addresses[v] = program.shared_reserved + shared;
-    shared += static_cast<uint32_t>(variable.bytes);
+    shared += variable.bytes;
+    if (shared > kMaxShared) builder.source.fail(variable.position, "shared memory is too large");
   }
   uint32_t dynamic_alignment = 16;
   for (const Variable& v : module.variables)
@@ -239,7 +251,7 @@ void lower_module(Program& program, const DeviceModel& device) {
   for (const bool entries : {false, true})
     for (size_t f = 0; f < module.functions.size(); ++f) {
       if (module.functions[f].entry != entries) continue;
-      if (entries) program.functions[f].shared_bytes = shared;
+      if (entries) program.functions[f].shared_bytes = static_cast<uint32_t>(shared);
       program.functions[f].dynamic_alignment = dynamic_alignment;
       Lowering(builder, static_cast<int32_t>(f)).run();
     }

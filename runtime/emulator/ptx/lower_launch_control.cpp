@@ -7,7 +7,6 @@ namespace mxfa::emulator::ptx {
 
 // [response], [mbarrier]
 void lower_try_cancel(Lowering& l, const Match& m) {
-  if (l.device().major < 10) return l.refuse("cluster launch control exists on sm_100 and newer");
   const bool generic = !m.has("space");
   auto op = l.emit(handlers::launch_try_cancel());
   op.aux(m.has("multicast"));
@@ -19,7 +18,6 @@ void lower_try_cancel(Lowering& l, const Match& m) {
 }
 
 void lower_query_cancel(Lowering& l, const Match& m) {
-  if (l.device().major < 10) return l.refuse("cluster launch control exists on sm_100 and newer");
   const std::string_view what = m.get("op");
   if (what == "is_canceled") {
     if (m.get("t") != "pred" || m.has("vec")) l.fail("is_canceled gives one predicate");

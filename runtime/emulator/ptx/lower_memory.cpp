@@ -114,8 +114,6 @@ void lower_st(Lowering& l, const Match& m) {
   op.address(0, address, space);
 }
 
-void lower_prefetch_tensormap(Lowering& l, const Match&) { l.emit(handlers::nop()); }
-
 namespace {
 
 void emit_atomic(Lowering& l, const Match& m, const Operand* result, const Operand& address,
@@ -203,15 +201,15 @@ void lower_cp_async(Lowering& l, const Match& m) {
 void lower_cp_async_order(Lowering& l, const Match& m) {
   const std::string_view word = m.get("op");
   auto op = l.emit(handlers::cp_async_order()).aux(word == "commit_group" ? 0 : word == "wait_group" ? 1 : 2);
-  if (word == "wait_group") op.imm(l.integer(l.operand(0), "the number of groups"));
+  if (word != "wait_group") return;
+  const int64_t n = l.integer(l.operand(0), "the number of cp.async groups");
+  if (n < 0 || n > 0xffffffffll) l.fail(l.operand(0), "this is no number of cp.async groups");
+  op.imm(n);
 }
 
 void lower_ldmatrix(Lowering& l, const Match& m) {
   const uint32_t count = m.get("num") == "x1" ? 1 : m.get("num") == "x2" ? 2 : 4;
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
-  if (m.get("shape") == "m8n16" || (shape == 1) != (m.get("t") == "b8"))
-    return l.refuse("only m8n8.b16 and m16n16.b8 are modelled");
-  if (shape == 1 && (count == 4 || !m.has("trans"))) l.fail("ldmatrix.m16n16 is .x1 or .x2, and .trans");
   const Operand& d = l.operand(0);
   const size_t registers = shape == 0 ? count : 2 * count;
   if ((d.kind == Operand::Kind::Vector ? d.elements.size() : 1) != registers)
@@ -225,8 +223,6 @@ void lower_ldmatrix(Lowering& l, const Match& m) {
 void lower_stmatrix(Lowering& l, const Match& m) {
   const uint32_t count = m.get("num") == "x1" ? 1 : m.get("num") == "x2" ? 2 : 4;
   const uint32_t shape = m.get("shape") == "m8n8" ? 0 : 1;
-  if ((shape == 1) != (m.get("t") == "b8")) l.fail("stmatrix: m8n8 goes with b16, m16n8 with b8");
-  if (shape == 1 && !m.has("trans")) l.fail("stmatrix.m16n8 is .trans");
   const Operand& s = l.operand(1);
   if ((s.kind == Operand::Kind::Vector ? s.elements.size() : 1) != count)
     l.fail(s, fmt::format("{} registers are needed", count));

@@ -112,12 +112,6 @@ void lower_createpolicy(Lowering& l, const Match&) {
   l.emit(handlers::broadcast(true)).imm(0x1000000000000000).dst(l.operand(0), 64);
 }
 
-void lower_refused(Lowering& l, const Match& m) {
-  const std::string_view opcode = l.in().opcode;
-  std::string why = "no kernel of ours needs it";
-  if (opcode == "wgmma") why = "sparse and one-bit operands are not modelled";
-  (void)m;
-  l.refuse(why);
-}
+void lower_refused(Lowering& l, const Match& m) { l.refuse(std::string(m.form->note)); }
 
 }  // namespace mxfa::emulator::ptx

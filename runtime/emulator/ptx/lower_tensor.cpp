@@ -132,7 +132,6 @@ void lower_tcgen05_fence(Lowering& l, const Match& m) {
 }
 
 void lower_tcgen05_cp(Lowering& l, const Match& m) {
-  if (m.has("to") || m.has("from")) return l.refuse("expansion of 4- and 6-bit elements is not modelled");
   const std::string_view shape = m.get("shape"), multicast = m.get("multicast");
   TmemCopyShape s = TmemCopyShape::S128x256b;
   bool ok = multicast.empty();
@@ -147,7 +146,8 @@ void lower_tcgen05_cp(Lowering& l, const Match& m) {
     s = TmemCopyShape::S32x128b, ok = multicast == "warpx4";
   if (!ok) l.fail(fmt::format("tcgen05.cp of shape .{} does not go with multicast '{}'", shape, multicast));
   auto op = l.emit(handlers::tcgen05_copy());
-  op.aux(static_cast<uint32_t>(s) | group(l, m) << 4).src(1, l.operand(1), Type::B64);
+  const uint32_t expansion = m.get("from") == "b6x16_p32" ? 1 : m.get("from") == "b4x16_p64" ? 2 : 0;
+  op.aux(static_cast<uint32_t>(s) | group(l, m) << 4 | expansion << 6).src(1, l.operand(1), Type::B64);
   tmem_address(l, op, 0, l.operand(0));
 }
 
@@ -161,11 +161,10 @@ void lower_tcgen05_commit(Lowering& l, const Match& m) {
 }
 
 // List: d, a, b, idesc, scale a, scale b, then the disable-output-lane mask; src0 the enable-input-d
-// predicate. aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 6 cta_group::2, 8-11 scale vector,
-// 12-15 mask words; mode: scale-input-d; imm: index of the address offsets (d, a, scale a, scale b) in
-// Program::lists.
+// predicate. aux: bits 0-3 kind, 4 a in tensor memory, 5 block scale, 6 cta_group::2, 7 .ws, 8-11 scale
+// vector, 12-15 mask words; mode: scale-input-d; imm: index of the address offsets (d, a, scale a, scale b)
+// in Program::lists.
 void lower_tcgen05_mma(Lowering& l, const Match& m) {
-  if (m.has("ashift")) return l.refuse(".ashift is not modelled");
   static constexpr std::string_view kKinds[] = {"kind::f16",      "kind::tf32", "kind::f8f6f4",  "kind::i8",
                                                 "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"};
   uint32_t kind = 0;
@@ -201,8 +200,8 @@ void lower_tcgen05_mma(Lowering& l, const Match& m) {
   if (scale_d && kind > 1) l.fail(*scale_d, "scale-input-d exists for kind::f16 and kind::tf32");
 
   auto op = l.emit(handlers::tcgen05_mma());
-  op.aux(kind | (a_in_tmem ? 16u : 0u) | (scaled ? 32u : 0u) | (ctas == 2 ? 64u : 0u) | vector << 8 |
-         (mask ? 4 * ctas << 12 : 0u));
+  op.aux(kind | (a_in_tmem ? 16u : 0u) | (scaled ? 32u : 0u) | (ctas == 2 ? 64u : 0u) |
+         (m.has("ws") ? 128u : 0u) | vector << 8 | (mask ? 4 * ctas << 12 : 0u));
   if (scale_d) {
     const int64_t n = l.integer(*scale_d, "scale-input-d");
     if (n < 0 || n > 15) l.fail(*scale_d, "scale-input-d is 0 to 15");

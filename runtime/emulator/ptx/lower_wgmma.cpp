@@ -58,7 +58,6 @@ bool flag_operand(Lowering& l, size_t k, int64_t off, const char* what) {
 // src0 the scale-d predicate; mode: registers of D.  aux: bits 0-3 type of A, 4-7 of B, 8-13 N / 8, 14 f16
 // result, 15 satfinite, 16 and 17 negate A and B, 18 and 19 A and B MN-major, 20 A in registers.
 void lower_wgmma(Lowering& l, const Match& m) {
-  if (l.device().major != 9) return l.refuse("wgmma exists on sm_90a only");
   const Format a = format_of(m.get("a")), b = format_of(m.get("b"));
   const std::string_view shape = m.get("shape"), d = m.get("d");
   const uint32_t n = number_after(shape, 'n'), k = number_after(shape, 'k');
@@ -101,7 +100,6 @@ void lower_wgmma(Lowering& l, const Match& m) {
 }
 
 void lower_wgmma_order(Lowering& l, const Match& m) {
-  if (l.device().major != 9) return l.refuse("wgmma exists on sm_90a only");
   const std::string_view word = m.get("op");
   if ((word == "wait_group") != (l.operands() == 1)) l.fail("a number of groups goes with .wait_group");
   if (word == "fence") {
@@ -111,7 +109,8 @@ void lower_wgmma_order(Lowering& l, const Match& m) {
     l.note_wgmma_order(op, -1);
   } else {
     const int64_t n = l.integer(l.operand(0), "the number of groups");
-    if (n < 0) l.fail(l.operand(0), "the number of groups is negative");
+    // A register is followed through as many commits as any wait may leave open.
+    if (n < 0 || n > 255) l.fail(l.operand(0), "the number of groups is 0 to 255");
     auto op = l.emit(handlers::wgmma_wait());
     op.imm(n);
     l.note_wgmma_order(op, n);
@@ -121,22 +120,11 @@ void lower_wgmma_order(Lowering& l, const Match& m) {
 // List: D, A, B, C; aux as core/exec_mma.cpp says.
 void lower_warp_mma(Lowering& l, const Match& m) {
   const std::string_view shape = m.get("shape"), d = m.get("d");
-  for (const char* slot : {"sp", "kind", "block_scale", "op", "scale"})
-    if (m.has(slot))
-      return l.refuse(
-          "only dense mma.sync of 16-bit floats, tf32, e4m3, e5m2 and 8-bit integers is modelled");
-  for (const std::string_view type : {m.get("a"), m.get("b")})
-    if (type != "f16" && type != "bf16" && type != "tf32" && type != "e4m3" && type != "e5m2" &&
-        type != "s8" && type != "u8")
-      return l.refuse(fmt::format("mma.sync of .{} is not modelled", type));
-  if (shape.substr(0, 5) != "m16n8")
-    return l.refuse(fmt::format("mma.sync of shape .{} is not modelled", shape));
   const Format a = format_of(m.get("a")), b = format_of(m.get("b"));
   const uint32_t k_bytes = number_after(shape, 'k') * static_cast<uint32_t>(format_bits(a)) / 8;
   if (!types_fit(a, b, d) || m.get("c") != d)
     l.fail(fmt::format("'{}': these types do not go together", l.spelled()));
   if (k_bytes != 16 && k_bytes != 32) l.fail(fmt::format("shape .{} does not exist for these types", shape));
-  if (m.get("la") != "row" || m.get("lb") != "col") l.fail("the layouts of this shape are .row.col");
   if (m.has("satfinite") && !is_integer(a)) l.fail(".satfinite goes with integers");
   const uint32_t a_count = k_bytes / 8, b_count = k_bytes / 16, d_count = d == "f16" ? 2 : 4;
   auto op = l.emit(handlers::warp_mma());

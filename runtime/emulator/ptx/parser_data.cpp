@@ -224,7 +224,7 @@ void Parser::parse_initial_value(Variable& v, uint64_t at) {
       raw = 0;
       std::memcpy(&raw, &f, 4);
     }
-    if (negative) raw ^= uint64_t{1} << (element * 8 - 1);
+    if (negative) raw ^= uint64_t{1} << (std::min(element, 8u) * 8 - 1);
     advance();
     return store(raw);
   }

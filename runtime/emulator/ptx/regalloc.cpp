@@ -2,8 +2,11 @@
 // decides: a write never touches inactive lanes.  A range covers everything from its first to its last live
 // micro-operation; source and destination of one micro-operation never share a row, so handlers may read and
 // write lane by lane in any order.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <stdexcept>
 
 #include "ptx/lower.hpp"
 
@@ -109,6 +112,9 @@ AllocationResult allocate_registers(const AllocationInput& in) {
 
   // Backward data flow over the dense registers.
   const size_t n = dense_registers.size();
+  // Four sets a block: what real kernels need is a few megabytes.
+  if ((n + 63) / 64 * blocks > (size_t{1} << 25))
+    throw std::length_error(fmt::format("{} registers that live across {} basic blocks", n, blocks));
   std::vector<Bits> live_in(blocks, Bits(n)), uses(blocks, Bits(n)), defs(blocks, Bits(n));
   for (size_t b = 0; b < blocks; ++b)
     for (size_t k = first_reference[b]; k < first_reference[b + 1];) {

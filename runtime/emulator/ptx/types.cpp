@@ -41,6 +41,9 @@ constexpr std::array kTypes = {
     TypeInfo{Type::UE8M0x2, "ue8m0x2", 16},
     TypeInfo{Type::E4M3x4, "e4m3x4", 32},
     TypeInfo{Type::E5M2x4, "e5m2x4", 32},
+    TypeInfo{Type::E2M3x4, "e2m3x4", 32},
+    TypeInfo{Type::E3M2x4, "e3m2x4", 32},
+    TypeInfo{Type::E2M1x4, "e2m1x4", 16},
 };
 
 }  // namespace

@@ -41,6 +41,9 @@ enum class Type : uint8_t {
   UE8M0x2,
   E4M3x4,
   E5M2x4,
+  E2M3x4,
+  E3M2x4,
+  E2M1x4,
 };
 
 struct TypeInfo {
