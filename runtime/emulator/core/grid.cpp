@@ -5,9 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 
+#include "core/independence.hpp"
 #include "core/kernel.hpp"
 #include "core/observer.hpp"
 #include "core/results.hpp"
@@ -43,6 +48,15 @@ void check_launch(const Launch& launch, const Kernel& kernel, const DeviceModel&
                      kernel.info.parameter_bytes));
 }
 
+void add(Counters& sum, const Counters& c) {
+  sum.warp_instructions += c.warp_instructions;
+  sum.lane_instructions += c.lane_instructions;
+  sum.mma_instructions += c.mma_instructions;
+  sum.mma_macs += c.mma_macs;
+  sum.tma_bytes += c.tma_bytes;
+  sum.bulk_bytes += c.bulk_bytes;
+}
+
 class GridRun {
  public:
   GridRun(const Launch& launch, const Kernel& kernel, const DeviceModel& device, Arena& arena)
@@ -60,11 +74,14 @@ class GridRun {
     grid_.random = Random(launch.schedule.seed);
     grid_.parameters = launch.parameters;
     grid_.observers = launch.observers;
+    const Dim3 c = launch.cluster;
+    clusters_ = {launch.grid.x / c.x, launch.grid.y / c.y, launch.grid.z / c.z};
+    grid_.clusters = uint64_t{clusters_.x} * clusters_.y * clusters_.z;
   }
 
   Counters run() {
     try {
-      run_clusters();
+      run_clusters({});
     } catch (...) {
       flush();
       throw;
@@ -73,8 +90,46 @@ class GridRun {
     return grid_.counters;
   }
 
+  // The same with clusters on several threads, each of which has a Grid of its own.  The fault of the lowest
+  // cluster counts.  A cluster that polls is finished afterwards, with the others that do.
+  static Counters run_threads(const Launch& launch, const Kernel& kernel, const DeviceModel& device,
+                              Arena& arena, unsigned threads) {
+    std::vector<std::unique_ptr<GridRun>> workers;
+    for (unsigned k = 0; k < threads; ++k)
+      workers.push_back(std::make_unique<GridRun>(launch, kernel, device, arena));
+    std::atomic<uint64_t> next{0}, failed{UINT64_MAX};
+    std::mutex mutex;
+    std::exception_ptr fault;
+    const auto work = [&](GridRun& g) {
+      _mm_setcsr(kModeDefault);
+      for (uint64_t index; (index = next++) < std::min(g.grid_.clusters, failed.load());) try {
+          g.run_or_park(index);
+        } catch (...) {
+          std::lock_guard lock(mutex);
+          if (index < failed) failed = index, fault = std::current_exception();
+        }
+    };
+    {
+      std::vector<std::jthread> others;
+      for (unsigned k = 1; k < threads; ++k) others.emplace_back([&, k] { work(*workers[k]); });
+      work(*workers[0]);
+    }
+    if (fault) std::rethrow_exception(fault);
+    GridRun& first = *workers[0];
+    first.grid_.next_cluster = first.grid_.clusters;
+    std::vector<std::unique_ptr<Resident>> parked;
+    for (auto& w : workers)
+      for (auto& r : w->parked_) parked.push_back(std::move(r));
+    std::sort(parked.begin(), parked.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
+    first.run_clusters(std::move(parked));
+    Counters sum;
+    for (auto& w : workers) add(sum, w->grid_.counters);
+    return sum;
+  }
+
  private:
   struct Resident {
+    uint64_t index = 0;
     Cluster cluster;
     std::unique_ptr<Scheduler> scheduler;
     uint64_t stamp = 0;
@@ -88,15 +143,13 @@ class GridRun {
 
   // Clusters run one after another.  One that only polls, say for a flag in global memory, is parked and the
   // next one starts, up to what the device could hold at once; parked ones get their turn again and again.
-  void run_clusters() {
-    const Dim3 c = launch_.cluster,
-               clusters{launch_.grid.x / c.x, launch_.grid.y / c.y, launch_.grid.z / c.z};
-    const uint64_t total = grid_.clusters = uint64_t{clusters.x} * clusters.y * clusters.z;
+  void run_clusters(std::vector<std::unique_ptr<Resident>> parked) {
+    const Dim3 c = launch_.cluster;
+    const uint64_t total = grid_.clusters;
     const uint64_t room = std::max<uint64_t>(1, static_cast<uint64_t>(device_.sm_count) / (c.x * c.y * c.z));
     uint64_t& next = grid_.next_cluster;  // cluster launch control takes from it too
     uint32_t idle_cycles = 0;
     shuffle_clusters(total, room);
-    std::vector<std::unique_ptr<Resident>> parked;
     while (next < total || !parked.empty()) {
       bool changed = false;
       for (auto& r : parked) {
@@ -106,11 +159,7 @@ class GridRun {
       }
       std::erase(parked, nullptr);
       while (next < total && parked.size() < room) {
-        const uint64_t number = grid_.cluster_at(next++);
-        const auto x = static_cast<uint32_t>(number % clusters.x),
-                   y = static_cast<uint32_t>(number / clusters.x % clusters.y);
-        const auto z = static_cast<uint32_t>(number / clusters.x / clusters.y);
-        auto r = start({x, y, z});
+        auto r = start(grid_.cluster_at(next++));
         changed = true;
         if (!run(*r)) {
           r->stamp = r->scheduler->stamp();
@@ -135,9 +184,17 @@ class GridRun {
         std::swap(grid_.order[first + left - 1], grid_.order[first + grid_.random() % left]);
   }
 
-  std::unique_ptr<Resident> start(Dim3 id) {
-    const Dim3 c = launch_.cluster;
+  void run_or_park(uint64_t index) {
+    auto r = start(index);
+    if (!run(*r)) r->stamp = r->scheduler->stamp(), parked_.push_back(std::move(r));
+  }
+
+  std::unique_ptr<Resident> start(uint64_t index) {
+    const Dim3 c = launch_.cluster, id{static_cast<uint32_t>(index % clusters_.x),
+                                       static_cast<uint32_t>(index / clusters_.x % clusters_.y),
+                                       static_cast<uint32_t>(index / clusters_.x / clusters_.y)};
     auto r = std::make_unique<Resident>();
+    r->index = index;
     Cluster& cluster = r->cluster;
     cluster.grid = &grid_;
     cluster.id = id;
@@ -234,7 +291,9 @@ class GridRun {
   const Kernel& kernel_;
   const DeviceModel& device_;
   Grid grid_;
+  Dim3 clusters_;
   std::vector<std::unique_ptr<Cta>> spare_;
+  std::vector<std::unique_ptr<Resident>> parked_;  // of run_threads
 };
 
 }  // namespace
@@ -249,6 +308,13 @@ Counters run_grid(const Launch& launch, const DeviceModel& device, Arena& arena)
     HostMode() { _mm_setcsr(kModeDefault); }
     ~HostMode() { _mm_setcsr(saved); }
   } host_mode;
+  const uint64_t clusters = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z /
+                            (uint64_t{launch.cluster.x} * launch.cluster.y * launch.cluster.z);
+  if (clusters > 1 && launch.schedule.kind == Schedule::Kind::Functional && launch.observers.empty()) {
+    const auto threads = static_cast<unsigned>(std::min<uint64_t>(threads_for_clusters(), clusters));
+    if (threads > 1 && clusters_are_independent(*kernel))
+      return GridRun::run_threads(launch, *kernel, device, arena, threads);
+  }
   return GridRun(launch, *kernel, device, arena).run();
 }
 
