@@ -269,8 +269,6 @@ struct Mma {
   }
 
   MXFA_DEVICE void run() {
-    if constexpr (kConstantP && !kOverlay)
-      copy_scales(c.column<Tmem::kSfP0, Tmem::kSfP0>(0), c.offset<Smem::kSfP>());
     for (Tile tile(c.p); tile.valid(); tile.next()) {
       const TileBlocks blocks(tile);
       for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
@@ -284,6 +282,10 @@ struct Mma {
           if (block == range.first) current |= kLast << stage;
         }
         const int32_t tokens = min_of(tile.k.length - block * int32_t(kTile), int32_t(kTile));
+        // Here and not ahead of the tiles: without a block nothing would wait for the copy before the columns
+        // are deallocated.
+        if constexpr (kConstantP && !kOverlay)
+          if (first_block) copy_scales(c.column<Tmem::kSfP0, Tmem::kSfP0>(0), c.offset<Smem::kSfP>());
         step(current, ceil_div(uint32_t(tokens), kStepTokens));
       }
     }

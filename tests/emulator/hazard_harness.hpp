@@ -125,7 +125,8 @@ inline HazardResult check_text(const std::string& text, const HazardKernel& k, e
 
 inline std::vector<emulator::Schedule> hazard_schedules() {
   using Kind = emulator::Schedule::Kind;
-  return {{Kind::Functional, 0}, {Kind::Lazy, 0}, {Kind::Random, 1}, {Kind::Random, 2}, {Kind::Random, 3}};
+  return {{Kind::Functional, 0}, {Kind::Lazy, 0},   {Kind::Eager, 0}, {Kind::Random, 1},
+          {Kind::Random, 2},     {Kind::Random, 3}, {Kind::Pct, 1},   {Kind::Split, 1}};
 }
 
 // ---- pieces of roles
