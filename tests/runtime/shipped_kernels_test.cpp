@@ -62,6 +62,18 @@ TEST_CASE(
                               {"right_mask", right_mask, true},
                               {"left_mask", left_mask, true},
                               {"dynamic_p", dynamic_p, true}});
+  // Both masks hold what one alone has.
+  for (const int head_dim : {96, 128})
+    for (const bool masks : {false, true})
+      for (const bool deterministic : {false, true})
+        compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
+                         {{"head_dim", head_dim},
+                          {"right_mask", masks, true},
+                          {"left_mask", masks, true},
+                          {"deterministic", deterministic, true}});
+  for (const int head_dim : {64, 96, 128})
+    for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
+      compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}});
   for (const int head_dim : {64, 96, 128})
     for (const bool four_units : {false, true})
       for (const bool right_mask : {false, true})

@@ -155,9 +155,12 @@ typedef struct mxfa_attention_backward_options {
 /* The gradients of mxfa_attention_forward for the same struct: masks, scale, heads, broadcast_q and offsets
  * mean the same.  With grouped heads dK and dV are summed over the query heads of a group, with broadcast_q
  * dQ over the batch.  options may be NULL: the defaults.  An option or a device that this version has no
- * kernel for is refused by name.  The workspace has 8 * head_dim + 16 bytes a query and query head or less
- * (twice that and more when sequences are shorter than 8 queries), and 16 bytes a tile of 64 keys and head;
- * mxfa_plan_describe lists its parts. */
+ * kernel for is refused by name.  attention->kernel overrides the main kernel's configuration.
+ *
+ * The workspace holds dQ in FP32, 4 * head_dim bytes a query and query head, each sequence padded to 8
+ * queries (with broadcast_q one Q, in up to 16 copies), and 8 bytes a query and query head for LSE and delta,
+ * padded to 64 or 128 queries; mxfa_plan_describe lists its parts.  What it holds before a launch does not
+ * matter. */
 MXFA_API mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const mxfa_attention* attention,
                                                   const mxfa_attention_backward_options* options,
                                                   mxfa_plan** plan);
