@@ -152,6 +152,22 @@ TEST_CASE("stores to another CTA's shared memory need a cluster barrier that rel
              kernel("barrier.cluster.arrive.aligned"));
 }
 
+TEST_CASE("fence.mbarrier_init and a relaxed cluster barrier make an init visible to the cluster",
+          "[hazard]") {
+  const auto kernel = [](const std::string& fence) {
+    HazardKernel k{
+        {"  @%one mbarrier.init.shared::cta.b64 [%bar+56], 1;\n" + fence +
+         "  barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.aligned;\n" +
+         of_rank(0, mapa(2, "%bar", 1) +
+                        "  @%one mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2+56];\n") +
+         of_rank(1, wait_for(7, 0))}};
+    k.ctas = k.cluster = 2;
+    k.target = "sm_90a";
+    return k;
+  };
+  check_pair("race-with-init", kernel(""), kernel("  fence.mbarrier_init.release.cluster;\n"));
+}
+
 TEST_CASE("a multicast load may come again when both CTAs have read", "[hazard]") {
   // CTA 0 loads for both; barrier 1 of CTA 0 collects the readers.
   const auto kernel = [](int readers) {

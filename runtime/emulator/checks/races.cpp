@@ -123,7 +123,8 @@ void Races::fence(Warp& warp, const Fence& fence) {
   ClusterState& s = state_of(warp);
   const uint32_t index = s.index(warp);
   WarpState& w = s.warps[index];
-  const bool orders = fence.kind == FenceKind::Thread || fence.kind == FenceKind::ProxyAsyncOrder;
+  const bool orders = fence.kind == FenceKind::Thread || fence.kind == FenceKind::ProxyAsyncOrder ||
+                      fence.kind == FenceKind::MbarrierInit;
   if (orders && fence.order.acquires() && w.fence_acquire) {
     w.known.join(*w.fence_acquire);
     w.fence_acquire.reset();
@@ -148,6 +149,7 @@ void Races::fence(Warp& warp, const Fence& fence) {
       w.after.join(w.known.tensor_fenced);
       return;
     case FenceKind::Thread:
+    case FenceKind::MbarrierInit:
       break;
     default:
       return;
@@ -246,8 +248,11 @@ void Races::barrier_passed(Warp& warp, uint32_t id, uint64_t generation) {
 }
 
 void Races::cluster_arrive(Warp& warp, uint64_t generation, bool releases) {
-  if (!releases) return;
   ClusterState& s = state_of(warp);
+  if (!releases) {  // hands on what a fence before it released: fence.mbarrier_init, mostly
+    if (const auto& fenced = s.of(warp).fence_release) s.cluster_barrier.at(generation).join(*fenced);
+    return;
+  }
   publish(s, s.index(warp), s.cluster_barrier.at(generation));
   released(s, s.index(warp), warp.pc);
 }
