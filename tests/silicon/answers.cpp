@@ -36,15 +36,17 @@ double ulps(uint32_t a, uint32_t b, int width, uint32_t infinity) {
 
 double distance(const Agreement& agreement, uint32_t a, uint32_t b) {
   if (a == b) return 0;
+  float x, y;
+  std::memcpy(&x, &a, 4);
+  std::memcpy(&y, &b, 4);
+  const double difference = std::fabs(static_cast<double>(x) - y);
   if (agreement.kind == Agreement::Kind::Absolute) {
-    float x, y;
-    std::memcpy(&x, &a, 4);
-    std::memcpy(&y, &b, 4);
     if (std::isnan(x) || std::isnan(y)) return std::isnan(x) == std::isnan(y) ? 0 : INFINITY;
-    return std::fabs(static_cast<double>(x) - y);
+    return difference;
   }
   if (agreement.kind != Agreement::Kind::Ulp) return INFINITY;
-  if (agreement.format == Agreement::Format::F32) return ulps(a, b, 32, 0x7f800000);
+  if (agreement.format == Agreement::Format::F32)
+    return difference <= agreement.absolute ? 0 : ulps(a, b, 32, 0x7f800000);
   const uint32_t infinity = agreement.format == Agreement::Format::F16x2 ? 0x7c00 : 0x7f80;
   return std::max(ulps(a & 0xffff, b & 0xffff, 16, infinity), ulps(a >> 16, b >> 16, 16, infinity));
 }

@@ -37,7 +37,7 @@ class Sequence {
     return put("%r1");
   }
   Sequence& word() {  // the mbarrier as it lies in memory
-    text_ += "  ld.shared.v2.b32 {%r1, %r2}, [%r80];\n";
+    text_ += "  ld.volatile.shared.v2.b32 {%r1, %r2}, [%r80];\n";
     return put("%r1").put("%r2");
   }
   void add(Programs& programs, const std::string& name, Agreement agreement = {}) const {

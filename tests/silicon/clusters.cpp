@@ -87,8 +87,9 @@ void add_addresses(Programs& programs) {
        1},
       5);
   // mapa for every rank, and back.
+  const std::string alone = "  .shared .align 128 .b8 second[256];\n";
   std::string body =
-      declare + kLinear + "  mov.u32 %r10, second;\n  cvt.u64.u32 %w1, %r10;\n  cvta.shared.u64 %w1, %w1;\n";
+      alone + kLinear + "  mov.u32 %r10, second;\n  cvt.u64.u32 %w1, %r10;\n  cvta.shared.u64 %w1, %w1;\n";
   std::vector<std::string> names = {"%r10"};
   for (int rank = 0; rank < 4; ++rank) {
     body += fmt::format(
@@ -106,7 +107,7 @@ void add_addresses(Programs& programs) {
       {.body = body + store_registers(names, "%r98"), .threads = 1, .ctas = 4, .cluster = "4, 1, 1"},
       names.size() * 4);
   // Which space a generic address is in: own shared, a peer's, global, local, and a number.
-  body = "  .local .align 8 .b64 stack[2];\n" + declare + kLinear +
+  body = "  .local .align 8 .b64 stack[2];\n" + alone + kLinear +
          "  mov.u32 %r10, second;\n  cvt.u64.u32 %w1, %r10;\n  cvta.shared.u64 %w1, %w1;\n  xor.b32 %r11, "
          "%r98, 1;\n"
          "  mapa.u64 %w2, %w1, %r11;\n  mov.u64 %w3, %in;\n  mov.u64 %w5, stack;\n  cvta.local.u64 %w4, "

@@ -22,6 +22,7 @@ struct Agreement {
   Kind kind = Kind::Identical;
   double bound = 0;
   Format format = Format::F32;
+  double absolute = 0;  // Ulp of f32: or this difference, where a function passes zero
 };
 
 struct Program {

@@ -86,13 +86,11 @@ std::string show_shared(uint32_t words, const std::string& to) {
 // Loads the box at each place and shows shared memory; the box starts `offset` bytes after a multiple of
 // 1024.
 void add_load(Programs& programs, const std::string& name, const Tensor& t,
-              const std::vector<Coordinates>& places, uint32_t offset = 0, Agreement agreement = {}) {
+              const std::vector<Coordinates>& places, uint32_t offset = 0, bool narrow = false) {
   programs.push_back(
-      {"tensor_copies/load." + name,
-       [=](Machine& machine) {
+      {"tensor_copies/load." + name, [=](Machine& machine) {
          const auto bytes = random_bytes(31, t.total_bytes());
          const CUdeviceptr tensor = machine.allocate(bytes.data(), bytes.size());
-         const bool narrow = agreement.kind == Agreement::Kind::Survey;
          const uint32_t words = (offset + t.box_bytes() * (narrow ? 8 : 1) + 3) / 4 + 32;
          Kernel kernel;
          kernel.declarations = kDynamic;
@@ -113,8 +111,7 @@ void add_load(Programs& programs, const std::string& name, const Tensor& t,
            all.insert(all.end(), out.begin(), out.end());
          }
          return all;
-       },
-       agreement});
+       }});
 }
 
 // Stores, or combines, a box of random elements at each place and shows the tensor.
@@ -170,7 +167,6 @@ void add_loads(Programs& programs) {
     CUtensorMapSwizzle mode;
     cuuint32_t columns;
   };
-  // The last ones: boxes narrower than the swizzle.
   for (const Swizzle& s : {Swizzle{"none", kNone, 8}, Swizzle{"none.wide", kNone, 24},
                            Swizzle{"32B", k32, 16}, Swizzle{"64B", k64, 32}, Swizzle{"128B", k128, 64}}) {
     Tensor t;
@@ -178,15 +174,14 @@ void add_loads(Programs& programs) {
     t.box[0] = s.columns;
     add_load(programs, fmt::format("2d.{}", s.name), t, around);
   }
-  // Boxes narrower than their swizzle: not documented.
+  // Boxes narrower than their swizzle (not documented), with room to see where rows go.
   for (const Swizzle& s :
        {Swizzle{"128B.half", k128, 32}, Swizzle{"128B.quarter", k128, 16}, Swizzle{"64B.half", k64, 16},
         Swizzle{"128B.48", k128, 24}, Swizzle{"64B.48", k64, 24}, Swizzle{"32B.half", k32, 8}}) {
     Tensor t;
     t.swizzle = s.mode;
     t.box[0] = s.columns;
-    add_load(programs, fmt::format("2d.narrow.{}", s.name), t, {{0, 0}, {8, 2}}, 0,
-             {Agreement::Kind::Survey});
+    add_load(programs, fmt::format("2d.narrow.{}", s.name), t, {{0, 0}, {8, 2}}, 0, true);
   }
   // The swizzle follows the address in shared memory.
   for (const uint32_t offset : {128u, 256u, 512u, 896u})

@@ -84,10 +84,8 @@ Kernel kernel_of(const Case& c, size_t pairs) {
   return kernel;
 }
 
-void add(Programs& programs, const std::string& name, const Case& c, const std::vector<Pair>& pairs,
-         Agreement agreement = {}) {
-  programs.push_back({"wgmma_layouts/" + name,
-                      [=](Machine& machine) {
+void add(Programs& programs, const std::string& name, const Case& c, const std::vector<Pair>& pairs) {
+  programs.push_back({"wgmma_layouts/" + name, [=](Machine& machine) {
                         Words in(pairs.size() * 4);
                         for (size_t i = 0; i < pairs.size(); ++i) {
                           const uint64_t bits[2] = {pairs[i].a.bits(), pairs[i].b.bits()};
@@ -98,8 +96,7 @@ void add(Programs& programs, const std::string& name, const Case& c, const std::
                         in.insert(in.end(), content.begin(), content.end());
                         return machine.run(kernel_of(c, pairs.size()), in,
                                            pairs.size() * 128 * static_cast<size_t>(c.count()));
-                      },
-                      agreement});
+                      }});
 }
 
 uint32_t stride_for(int swizzle) { return swizzle ? 8u * static_cast<uint32_t>(swizzle) : 256u; }
@@ -175,8 +172,7 @@ void add_wgmma_layouts(Programs& programs) {
         c.turn_a = c.turn_b = turned;
         add(programs,
             fmt::format("any_{}.{}.{}", aligned ? "aligned" : "multiple_of_16", turned ? "mn" : "k", swizzle),
-            c, any(swizzle, aligned, 53 + static_cast<uint64_t>(swizzle)),
-            aligned || !swizzle ? Agreement{} : Agreement{Agreement::Kind::Survey});
+            c, any(swizzle, aligned, 53 + static_cast<uint64_t>(swizzle)));
       }
   }
   // A start inside the pattern, with the base offset that says so and with others.
@@ -187,7 +183,7 @@ void add_wgmma_layouts(Programs& programs) {
       pair.a.base = base;
       inside.push_back(pair);
     }
-  add(programs, "base_offset", {.n = 8}, inside, {Agreement::Kind::Survey});
+  add(programs, "base_offset", {.n = 8}, inside);
   const std::vector<Pair> plain = {{{0, 16, 1024, 128}, {32768, 16, 1024, 128}}};
   for (int n = 8; n <= 256; n += 8) {
     Case c;

@@ -69,7 +69,7 @@ Handler fast_conversion(const Conversion& c) {
   using W = uint64_t;
   const bool plain = !c.ftz && !c.saturate && !c.relu && !c.satfinite;
   if (plain && c.to == Type::F32 && c.from == Type::BF16)
-    return alu([](N a) -> N { return (a & 0x7fff) > 0x7f80 ? kNan32 : a << 16; });
+    return alu([](N a) -> N { return a << 16; });  // NaN too keeps its bits
   if (plain && c.to == Type::F32 && c.from == Type::F16)
     return fast([](N a) -> float { return canonical(f16_to_f32(static_cast<uint16_t>(a))); });
   const bool rn = c.rounding == "rn";
@@ -93,10 +93,10 @@ Handler fast_conversion(const Conversion& c) {
     if (c.to == Type::F32 && c.from == Type::U32)
       return rounded([](N a) -> float { return static_cast<float>(static_cast<double>(a)); });
     if (c.to == Type::F32 && c.from == Type::F64)
-      return rounded([](double a) -> float { return canonical(static_cast<float>(a)); });
+      return rounded([](double a) -> float { return static_cast<float>(a); });  // NaN keeps its payload
   }
   if (plain && c.to == Type::F64 && c.from == Type::F32)
-    return fast([](float a) -> double { return canonical(static_cast<double>(a)); });
+    return fast([](float a) -> double { return static_cast<double>(a); });
   if (!c.saturate && integer_type(c.to) && integer_type(c.from)) {
     const uint32_t to = ptx::bits(c.to), from = ptx::bits(c.from);
     if (to == 64 && from == 32)

@@ -97,7 +97,7 @@ Step run_half(Exec& x, const MicroOp& op) {
   x.set_mode(kModeDefault);
   const auto element = [](uint32_t v) {
     float in = kBrain ? bf16_to_f32(static_cast<uint16_t>(v)) : f16_to_f32(static_cast<uint16_t>(v));
-    if (kBrain) in = flush(in);  // ex2.approx.ftz.bf16
+    if (kBrain && kExp) in = flush(in);  // ex2.approx.ftz.bf16
     const float r = kExp ? exp2_lane(in) : std::tanh(in);
     const uint32_t bits = to_small(r, kBrain ? kBF16 : kF16, Rounding::NearestEven, false);
     return kBrain && kExp && (bits & 0x7f80) == 0 ? bits & 0x8000 : bits;

@@ -62,8 +62,10 @@ uint64_t add_f32(uint64_t o, uint64_t a, bool ftz) {
   const float r = canonical(x + y);
   return raw_of(ftz ? flush(r) : r);
 }
-uint64_t add_f64(uint64_t o, uint64_t a, bool) {
-  return raw_of(canonical(bits_of<double>(o) + bits_of<double>(a)));
+// Of two NaNs global memory keeps the operand's, shared memory its own (seen on an H200); `ftz` marks global.
+uint64_t add_f64(uint64_t o, uint64_t a, bool ftz) {
+  const double x = bits_of<double>(o), y = bits_of<double>(a);
+  return raw_of(ftz ? with_nan(x + y, y, x) : with_nan(x + y, x, y));
 }
 
 template <bool kBrain>

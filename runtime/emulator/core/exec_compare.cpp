@@ -140,6 +140,13 @@ Handler pair_compare(std::string_view op) {
   if (op == "le") return pairs<kBrain>([](float a, float b) { return a <= b; });
   if (op == "gt") return pairs<kBrain>([](float a, float b) { return a > b; });
   if (op == "ge") return pairs<kBrain>([](float a, float b) { return a >= b; });
+  if (op == "equ") return pairs<kBrain>([](float a, float b) { return !(a < b || a > b); });
+  if (op == "ltu") return pairs<kBrain>([](float a, float b) { return !(a >= b); });
+  if (op == "leu") return pairs<kBrain>([](float a, float b) { return !(a > b); });
+  if (op == "gtu") return pairs<kBrain>([](float a, float b) { return !(a <= b); });
+  if (op == "geu") return pairs<kBrain>([](float a, float b) { return !(a < b); });
+  if (op == "num") return pairs<kBrain>([](float a, float b) { return a == a && b == b; });
+  if (op == "nan") return pairs<kBrain>([](float a, float b) { return a != a || b != b; });
   return nullptr;
 }
 

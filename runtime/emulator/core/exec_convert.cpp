@@ -88,9 +88,9 @@ double round_integral(double v, Rounding r) {
   }
 }
 
-uint64_t to_integer(double v, Type to, Rounding rounding) {
+uint64_t to_integer(double v, Type from, Type to, Rounding rounding) {
   const uint32_t width = ptx::bits(to);
-  if (v != v) return width == 64 ? 0x8000000000000000ull : 0;
+  if (v != v) return width == 64 ? 0x8000000000000000ull : from == Type::F64 && width == 32 ? 0x80000000u : 0;
   v = round_integral(v, rounding);
   if (ptx::is_signed(to)) {
     const double limit = std::ldexp(1.0, static_cast<int>(width) - 1);
@@ -142,6 +142,19 @@ double read_float(uint64_t raw, const Parameters& p) {
   }
 }
 
+// NaN of conversions that pass the payload on: between f32 and f64 it is made quiet, on the way to tf32 bits
+// are cut off, so that a NaN can become infinity (an H200's answers; tests/silicon).
+bool keeps_payload(const Parameters& p) {
+  if (p.saturate) return false;
+  return (p.to == Type::F64 && p.from == Type::F32) || (p.to == Type::F32 && p.from == Type::F64) ||
+         p.to == Type::TF32;
+}
+uint64_t nan_payload(uint64_t raw, const Parameters& p) {
+  if (p.to == Type::TF32) return p.rounding == Rounding::NearestAway ? raw & 0xffffe000u : 0x7fffe000u;
+  if (p.to == Type::F64) return (raw & 0x80000000u) << 32 | 0x7ff8000000000000ull | (raw & 0x007fffffu) << 29;
+  return (raw >> 32 & 0x80000000u) | 0x7fc00000u | (raw >> 29 & 0x007fffffu);
+}
+
 uint64_t write_float(double v, const Parameters& p) {
   if (p.saturate) v = v > 0 ? std::min(v, 1.0) : 0.0;
   switch (p.to) {
@@ -155,7 +168,7 @@ uint64_t write_float(double v, const Parameters& p) {
     case Type::TF32: {
       uint32_t r = to_small(v, kTF32, p.rounding, p.satfinite) << 13;
       if (p.relu && v == v && (r >> 31)) r = 0;
-      return v == v ? r : kNan32;
+      return r;
     }
     default: {
       uint32_t r = to_small(v, *small_format(p.to), p.rounding, p.satfinite);
@@ -213,12 +226,12 @@ Step convert_any(Exec& x, const MicroOp& op) {
     } else {
       double v = read_float(raw, p);
       if (integer_type(p.to)) {
-        result = to_integer(v, p.to, p.rounding);
+        result = to_integer(v, p.from, p.to, p.rounding);
       } else {
         if (p.to_integral) v = round_integral(v, p.rounding);
         Parameters q = p;
         if (p.to_integral) q.rounding = Rounding::NearestEven;
-        result = write_float(v, q);
+        result = v != v && keeps_payload(p) ? nan_payload(raw, p) : write_float(v, q);
       }
     }
     if (integer_type(p.to)) {  // extend to the register by the sign of the destination type

@@ -46,26 +46,30 @@ Handler single_precision(std::string_view op) {
     });
   if (op == "rcp") return single_op([](float a) { return canonical(1.0f / a); });
   if (op == "sqrt") return single_op([](float a) { return canonical(__builtin_sqrtf(a)); });
-  // abs and neg act on the sign bit; NaN stays NaN.
+  // abs and neg are additions on an H200: they make every NaN the canonical one.
   using N = uint32_t;
-  if (op == "abs") return alu([](N a) -> N { return a & 0x7fffffffu; });
-  if (op == "neg") return alu([](N a) -> N { return a ^ 0x80000000u; });
-  if (op == "abs.ftz") return alu([](N a) -> N { return (a & 0x7f800000u) == 0 ? 0 : a & 0x7fffffffu; });
+  static constexpr auto number = [](N a, N r) { return (a & 0x7fffffffu) > 0x7f800000u ? kNan32 : r; };
+  if (op == "abs") return alu([](N a) -> N { return number(a, a & 0x7fffffffu); });
+  if (op == "neg") return alu([](N a) -> N { return number(a, a ^ 0x80000000u); });
+  if (op == "abs.ftz")
+    return alu([](N a) -> N { return number(a, (a & 0x7f800000u) == 0 ? 0 : a & 0x7fffffffu); });
   if (op == "neg.ftz")
-    return alu([](N a) -> N { return ((a & 0x7f800000u) == 0 ? a & 0x80000000u : a) ^ 0x80000000u; });
+    return alu(
+        [](N a) -> N { return number(a, ((a & 0x7f800000u) == 0 ? a & 0x80000000u : a) ^ 0x80000000u); });
   // copysign d, a, b: the sign of a, the magnitude of b (PTX ISA 9.7.3.2).
   if (op == "copysign") return alu([](N a, N b) -> N { return (a & 0x80000000u) | (b & 0x7fffffffu); });
   return nullptr;
 }
 
 Handler double_precision(std::string_view op) {
-  if (op == "add") return fpu([](double a, double b) { return canonical(a + b); });
-  if (op == "sub") return fpu([](double a, double b) { return canonical(a - b); });
-  if (op == "mul") return fpu([](double a, double b) { return canonical(a * b); });
-  if (op == "fma") return fpu([](double a, double b, double c) { return canonical(__builtin_fma(a, b, c)); });
-  if (op == "div") return fpu([](double a, double b) { return canonical(a / b); });
-  if (op == "rcp") return fpu([](double a) { return canonical(1.0 / a); });
-  if (op == "sqrt") return fpu([](double a) { return canonical(__builtin_sqrt(a)); });
+  if (op == "add") return fpu([](double a, double b) { return with_nan(a + b, b, a); });
+  if (op == "sub") return fpu([](double a, double b) { return with_nan(a - b, b, a); });
+  if (op == "mul") return fpu([](double a, double b) { return with_nan(a * b, b, a); });
+  if (op == "fma")
+    return fpu([](double a, double b, double c) { return with_nan(__builtin_fma(a, b, c), b, c, a); });
+  if (op == "div") return fpu([](double a, double b) { return with_nan(a / b, a, b); });
+  if (op == "rcp") return fpu([](double a) { return with_nan(1.0 / a, a); });
+  if (op == "sqrt") return fpu([](double a) { return with_nan(__builtin_sqrt(a), a); });
   using N = uint64_t;
   constexpr N kSign = 0x8000000000000000ull;
   if (op == "abs") return alu([](N a) -> N { return a & ~kSign; });
@@ -139,7 +143,8 @@ uint32_t half_element(uint32_t a, uint32_t b, uint32_t c, bool sat, bool ftz, bo
   const auto read = [ftz](uint32_t v) { return ftz && (v & H::kExponent) == 0 ? v & 0x8000u : v & 0xffffu; };
   const double value = F{}(H::widen(read(a)), H::widen(read(b)), H::widen(read(c)));
   uint32_t r = H::narrow(value);
-  if (ftz && (r & H::kExponent) == 0) r &= 0x8000;
+  // Flushed is what would be below the smallest normal number when rounded to as many bits as that has.
+  if (ftz && std::fabs(value) < (kBrain ? 0x1p-126 - 0x1p-135 : 0x1p-14 - 0x1p-26)) r &= 0x8000;
   if (sat) r = !(value > 0) ? 0 : value > 1 ? H::narrow(1.0) : r;
   if (relu && !(value != value) && (r & 0x8000)) r = 0;
   return r;
@@ -172,9 +177,20 @@ Handler half_precision(std::string_view op, bool pair) {
   if (op == "fma")
     return half_op<kBrain>(pair, [](double a, double b, double c) { return fma_to_odd(a, b, c); });
   using N = uint32_t;
-  if (op == "abs") return alu([](N a) -> N { return a & 0x7fff7fffu; });
+  // As for f32, every NaN becomes the canonical one.
+  static constexpr auto element = [](N a, N r) -> N {
+    return (a & 0x7fff) > HalfFormat<kBrain>::kExponent ? 0x7fff : r & 0xffff;
+  };
+  if (op == "abs")
+    return pair ? alu([](N a) -> N {
+      return element(a >> 16, a >> 16 & 0x7fff) << 16 | element(a, a & 0x7fff);
+    })
+                : alu([](N a) -> N { return element(a, a & 0x7fff); });
   if (op == "neg")
-    return pair ? alu([](N a) -> N { return a ^ 0x80008000u; }) : alu([](N a) -> N { return a ^ 0x8000u; });
+    return pair ? alu([](N a) -> N {
+      return element(a >> 16, a >> 16 ^ 0x8000) << 16 | element(a, a ^ 0x8000);
+    })
+                : alu([](N a) -> N { return element(a, a ^ 0x8000); });
   return nullptr;
 }
 
@@ -263,7 +279,7 @@ Step min_max_double(Exec& x, const MicroOp& op) {
   const auto* b = lanes<double>(x.src(op.src[1]));
   for_lanes<double>(x.mask, lanes<double>(x.dst(op.dst)), [=](int i) {
     const double u = a[i], v = b[i];
-    if (u != u) return canonical(v);
+    if (u != u) return v == v ? v : quiet(v);
     if (v != v || (u == v && std::signbit(u) != kMax)) return u;
     return (kMax ? u > v : u < v) ? u : v;
   });

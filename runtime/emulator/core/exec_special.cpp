@@ -110,13 +110,14 @@ uint64_t uniform_special(const Exec& x, SpecialRegister id) {
     case S::DynamicSmemSize:
       return g.dynamic_shared;
     case S::TotalSmemSize:
-      return c.shared_size - x.program->shared_reserved;
+      return (c.shared_size - x.program->shared_reserved + 127) / 128 *
+             128;  // in units of 128, as on an H200
     case S::AggrSmemSize:
       return c.shared_size;
     case S::ReservedSmemBegin:
       return 0;
     case S::ReservedSmemEnd:
-      return x.program->shared_reserved;
+      return 0x120;  // an H200's answer; what lies there is not documented
     case S::ReservedSmemCap:
       return x.program->shared_reserved;
     default:
@@ -227,8 +228,8 @@ Handler cvta(Space space, bool to) {
 
 Handler isspacep() { return &in_space; }
 uint32_t isspacep_kind(std::string_view space) {
-  if (space == "shared" || space == "shared::cluster") return kInShared;
-  if (space == "shared::cta") return kInOwnShared;
+  if (space == "shared::cluster") return kInShared;
+  if (space == "shared" || space == "shared::cta") return kInOwnShared;  // .shared alone means ::cta
   if (space == "local") return kInLocal;
   if (space == "param" || space == "param::entry") return kInParam;
   return kInGlobal;

@@ -19,6 +19,19 @@ inline float flush(float x) {
 inline float canonical(float x) { return x == x ? x : std::bit_cast<float>(kNan32); }
 inline double canonical(double x) { return x == x ? x : std::bit_cast<double>(kNan64); }
 
+// Double precision passes the payload of a NaN on, made quiet; where several operands are NaN, the first of
+// those named here decides.  An invalid operation gives 0xfff8000000000000.  (An H200's answers;
+// tests/silicon.)
+inline double quiet(double x) {
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(x) | 0x0008000000000000ull);
+}
+inline double with_nan(double result, double first, double second = 0, double third = 0) {
+  if (result == result) return result;
+  for (const double x : {first, second, third})
+    if (x != x) return quiet(x);
+  return std::bit_cast<double>(0xfff8000000000000ull);
+}
+
 inline float bf16_to_f32(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 
 inline float f16_to_f32(uint16_t x) {

@@ -89,9 +89,15 @@ T shift_right(T a, uint32_t n) {
   return static_cast<T>(a >> n);
 }
 
+// Position and length of a field: the low 8 bits, of 64-bit fields the whole operand (an H200's answers; PTX
+// leaves what exceeds 255 open).
+template <class T>
+uint32_t field_operand(uint32_t v) {
+  return kBits<T> == 64 ? std::min(v, 64u) : v & 0xff;
+}
 template <class T>
 T bit_field_extract(T a, uint32_t b, uint32_t c) {
-  const uint32_t position = b & 0xff, length = c & 0xff, msb = kBits<T> - 1;
+  const uint32_t position = field_operand<T>(b), length = field_operand<T>(c), msb = kBits<T> - 1;
   if (length == 0) return 0;
   const Unsigned<T> u = static_cast<Unsigned<T>>(a);
   const bool sign = std::is_signed_v<T> && ((u >> std::min(position + length - 1, msb)) & 1);
@@ -103,7 +109,7 @@ T bit_field_extract(T a, uint32_t b, uint32_t c) {
 }
 template <class T>
 T bit_field_insert(T a, T b, uint32_t c, uint32_t d) {
-  const uint32_t position = c & 0xff, length = d & 0xff;
+  const uint32_t position = field_operand<T>(c), length = field_operand<T>(d);
   if (position >= kBits<T> || length == 0) return b;
   const uint32_t valid = std::min(length, kBits<T> - position);
   const T keep = valid >= kBits<T> ? ~T{0} : ((T{1} << valid) - 1) << position;

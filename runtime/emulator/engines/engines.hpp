@@ -41,7 +41,8 @@ std::string mbarrier_describe(Cluster& cluster, uint32_t address);
 
 // ---- tma.cpp, bulk.cpp ---------------------------------------------------------------------------------
 enum class ReduceOp { None, Add, Min, Max, Inc, Dec, And, Or, Xor };
-enum class ReduceType { None, U32, S32, U64, S64, F16, BF16, F32, F64 };
+// F32 flushes subnormal numbers, F32Subnormal keeps them.
+enum class ReduceType { None, U32, S32, U64, S64, F16, BF16, F32, F64, F32Subnormal };
 struct TensorCopy {
   uint64_t map = 0;  // device or parameter address of the 128-byte tensor map
   int rank = 0;

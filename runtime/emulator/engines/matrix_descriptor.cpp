@@ -166,8 +166,9 @@ namespace {
 
 // What both descriptors share; `refuse` throws with the descriptor in front.
 template <class Refuse>
-MatrixDescriptor decode_fields(uint64_t descriptor, uint32_t mode, Refuse refuse) {
-  if (bits(descriptor, 49, 3) != 0)
+MatrixDescriptor decode_fields(uint64_t descriptor, uint32_t mode, bool wgmma, Refuse refuse) {
+  const uint32_t base = bits(descriptor, 49, 3);
+  if (base != 0 && !(wgmma && mode == 2))
     refuse(fmt::format("base offset {} is not emulated: align the tile to the repeat of its swizzle",
                        bits(descriptor, 49, 3)),
            CUDA_ERROR_NOT_SUPPORTED);
@@ -179,8 +180,11 @@ MatrixDescriptor decode_fields(uint64_t descriptor, uint32_t mode, Refuse refuse
   d.start = bits(descriptor, 0, 14) * 16;
   d.leading = bits(descriptor, 16, 14) * 16;
   d.stride = bits(descriptor, 32, 14) * 16;
-  // Advancing along K moves the start within a 128-byte line or by whole repeats; any other phase of the
-  // pattern would need a base offset.
+  d.base = base * 128;
+  // The swizzle of wgmma is an XOR of address bits wherever a tile starts, less the base offset: an H200's
+  // answers (tests/silicon).  For tcgen05 nobody has looked: there the start moves along K within a 128-byte
+  // line or by whole repeats.
+  if (wgmma) return d;
   const uint32_t phase = d.start & (swizzle_repeat(d.swizzle) - 1) & ~127u;
   if (d.swizzle != Swizzle::None && phase != 0)
     refuse(fmt::format("the tile at {:#x} starts {} bytes into its swizzle pattern: align it to {} bytes",
@@ -204,7 +208,7 @@ MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what) {
            CUDA_ERROR_ILLEGAL_INSTRUCTION);
   if (bits(descriptor, 52, 1) != 0)
     refuse("bit 52 (absolute leading dimension) exists on sm_103 only", CUDA_ERROR_ILLEGAL_INSTRUCTION);
-  return decode_fields(descriptor, bits(descriptor, 61, 3), refuse);
+  return decode_fields(descriptor, bits(descriptor, 61, 3), false, refuse);
 }
 
 MatrixDescriptor decode_wgmma_matrix(uint64_t descriptor, const char* what) {
@@ -212,7 +216,7 @@ MatrixDescriptor decode_wgmma_matrix(uint64_t descriptor, const char* what) {
   if (bits(descriptor, 46, 3) != 0 || bits(descriptor, 52, 1) != 0 || bits(descriptor, 61, 1) != 0)
     refuse("bits [46:49), 52 and 61 belong to tcgen05 descriptors, they must be 0 for wgmma",
            CUDA_ERROR_ILLEGAL_INSTRUCTION);
-  return decode_fields(descriptor, bits(descriptor, 61, 3), refuse);
+  return decode_fields(descriptor, bits(descriptor, 61, 3), true, refuse);
 }
 
 uint32_t element_offset(const MatrixDescriptor& d, int bits, bool mn_major, uint32_t mn, uint32_t k) {
@@ -232,7 +236,7 @@ uint32_t element_offset(const MatrixDescriptor& d, int bits, bool mn_major, uint
     else
       offset = mb % span + mb / span * d.leading + k % 8 * span + k / 8 * d.stride;
   }
-  return swizzle(d.swizzle, d.start + offset);
+  return swizzle(d.swizzle, d.start + offset - d.base) + d.base;
 }
 
 }  // namespace mxfa::emulator

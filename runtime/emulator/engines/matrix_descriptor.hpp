@@ -38,6 +38,7 @@ Instruction decode_instruction(const TensorMma& mma);
 struct MatrixDescriptor {
   uint32_t start = 0, leading = 0, stride = 0;  // bytes
   Swizzle swizzle = Swizzle::None;
+  uint32_t base = 0;  // bytes that the pattern starts below the address (base offset of wgmma)
 };
 // `what` ("A", "B", "the source of tcgen05.cp") is for messages.
 MatrixDescriptor decode_matrix(uint64_t descriptor, const char* what);

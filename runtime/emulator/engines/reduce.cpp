@@ -13,7 +13,10 @@
 namespace mxfa::emulator {
 namespace {
 
-// f32 additions of bulk reductions flush subnormal inputs and results to signed zero (PTX ISA 9.7.9.25.4.2).
+// f32 additions of bulk reductions flush subnormal inputs and results to signed zero (PTX ISA 9.7.9.25.4.2);
+// those of tensor copies do so for a map of type FLOAT32_FTZ alone (an H200's answer).  Any NaN gives the
+// canonical one.
+float canonical(float x) { return x == x ? x : std::bit_cast<float>(0x7fffffffu); }
 float flush(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   return (u & 0x7f800000) == 0 ? std::bit_cast<float>(u & 0x80000000) : x;
@@ -77,7 +80,8 @@ void each(uint8_t* destination, const uint8_t* source, uint64_t bytes, F combine
 }
 
 const char* type_name(ReduceType type) {
-  static constexpr const char* kNames[] = {"none", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"};
+  static constexpr const char* kNames[] = {"none", "u32",  "s32", "u64", "s64",
+                                           "f16",  "bf16", "f32", "f64", "f32"};
   return kNames[static_cast<int>(type)];
 }
 
@@ -110,7 +114,7 @@ std::string reduce_check(ReduceOp op, ReduceType type) {
       break;
     case ReduceOp::Min:
     case ReduceOp::Max:
-      exists &= type != ReduceType::F32 && type != ReduceType::F64;
+      exists &= type != ReduceType::F32 && type != ReduceType::F32Subnormal && type != ReduceType::F64;
       break;
     case ReduceOp::Inc:
     case ReduceOp::Dec:
@@ -145,6 +149,8 @@ ReduceType reduce_type_of(TensorType type) {
     case TensorType::BF16:
       return ReduceType::BF16;
     case TensorType::F32:
+      return ReduceType::F32Subnormal;
+    case TensorType::F32Ftz:
       return ReduceType::F32;
     case TensorType::F64:
       return ReduceType::F64;
@@ -166,7 +172,9 @@ void reduce_elements(ReduceOp op, ReduceType type, uint8_t* destination, const u
       return each<int64_t>(destination, source, bytes, [op](auto r, auto s) { return integer(op, r, s); });
     case ReduceType::F32:
       return each<float>(destination, source, bytes,
-                         [](float r, float s) { return flush(flush(r) + flush(s)); });
+                         [](float r, float s) { return canonical(flush(flush(r) + flush(s))); });
+    case ReduceType::F32Subnormal:
+      return each<float>(destination, source, bytes, [](float r, float s) { return canonical(r + s); });
     case ReduceType::F64:
       return each<double>(destination, source, bytes, [](double r, double s) { return r + s; });
     case ReduceType::F16:

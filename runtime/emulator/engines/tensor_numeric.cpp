@@ -105,6 +105,7 @@ uint16_t round_f16(int64_t sum, int exponent) {
   }
   const uint64_t field = top >= -14 ? static_cast<uint64_t>(top + 14) << 10 : 0;
   const uint64_t result = field + kept;
+  if (result == 0) return 0;  // rounded away: no negative zero
   return static_cast<uint16_t>(sign | std::min<uint64_t>(result, 0x7c00));
 }
 

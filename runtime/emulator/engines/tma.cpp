@@ -24,8 +24,12 @@ struct Box {
   TensorMap map;
   std::array<int32_t, 5> coordinates{};
   bool gather4 = false;
-  std::array<uint32_t, 5> count{1, 1, 1, 1, 1};  // elements of the box after element strides
-  uint32_t element = 1, row_bytes = 0, bytes = 0;
+  std::array<uint32_t, 5> count{1, 1, 1, 1, 1};    // elements of the box after element strides
+  uint32_t element = 1, row_bytes = 0, bytes = 0;  // bytes: moved, what an mbarrier counts
+  // From row to row in shared memory.  A row narrower than its swizzle still takes the swizzle's span, whose
+  // rest is left alone: not documented, an H200's answer (tests/silicon).
+  uint32_t pitch = 0;
+  uint32_t extent() const { return bytes / row_bytes * pitch; }  // in shared memory
 };
 
 Box open(Warp& warp, const TensorCopy& copy) {
@@ -49,11 +53,8 @@ Box open(Warp& warp, const TensorCopy& copy) {
     box.count[1] = 4;
   }
   box.row_bytes = box.count[0] * box.element;
+  box.pitch = map.swizzle == Swizzle::None ? box.row_bytes : swizzle_span(map.swizzle);
   box.bytes = box.row_bytes * box.count[1] * box.count[2] * box.count[3] * box.count[4];
-  if (map.swizzle != Swizzle::None && box.row_bytes != swizzle_span(map.swizzle))
-    refuse(CUDA_ERROR_NOT_SUPPORTED, fmt::format("the box is {} bytes wide and its swizzle {}: how narrower "
-                                                 "rows are placed is not documented, make both equal",
-                                                 box.row_bytes, swizzle_span(map.swizzle)));
   // Not in the PTX ISA; an H200 answers every other start, of loads and stores and with every swizzle, so.
   if (static_cast<int64_t>(box.coordinates[0]) * box.element % 16 != 0)
     refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
@@ -101,13 +102,25 @@ void for_each_row(const Box& box, Row row) {
         }
 }
 
-// The value of elements outside the tensor.  The NaN of NAN_REQUEST_ZERO_FMA is not documented; the canonical
-// one is used.
-void fill_row(const TensorMap& map, uint32_t element, uint8_t* row, uint32_t bytes) {
+// The value of elements outside the tensor.  The NaN of NAN_REQUEST_ZERO_FMA is not documented; an H200
+// repeats 0x7ff7 in elements of every size.
+void fill_row(const TensorMap& map, uint8_t* row, uint32_t bytes) {
   std::memset(row, 0, bytes);
   if (!map.nan_fill) return;
-  const uint64_t nan = element == 2 ? 0x7fff : element == 4 ? 0x7fffffff : 0x7fffffffffffffff;
-  for (uint32_t at = 0; at < bytes; at += element) std::memcpy(row + at, &nan, element);
+  const uint16_t nan = 0x7ff7;
+  for (uint32_t at = 0; at < bytes; at += 2) std::memcpy(row + at, &nan, 2);
+}
+
+// A load rounds elements of both TF32 types to nearest, ties away; .._FTZ changes nothing (an H200's
+// answers).
+void round_row(TensorType type, uint8_t* row, uint32_t bytes) {
+  if (type != TensorType::TF32 && type != TensorType::TF32Ftz) return;
+  for (uint32_t at = 0; at < bytes; at += 4) {
+    uint32_t v;
+    std::memcpy(&v, row + at, 4);
+    v = ((v & 0x7f800000) == 0x7f800000 ? v : v + 0x1000) & 0xffffe000;
+    std::memcpy(row + at, &v, 4);
+  }
 }
 
 // The bytes of global memory that a box covers; rows that follow each other become one.
@@ -124,30 +137,34 @@ void add_global(Touches& list, const Box& box, AccessKind kind) {
 
 void load_box(Cluster& cluster, const Box& box, uint32_t destination) {
   Grid& grid = *cluster.grid;
-  shared_range(cluster, destination, box.bytes, true);
+  shared_range(cluster, destination, box.extent(), true);
   uint8_t* const base = cluster.ctas[shared_rank(destination)]->shared_base;
   const uint32_t start = shared_offset(destination), chunk = swizzle_chunk(box.map.swizzle);
   std::array<uint8_t, 256 * 8> row;
   for_each_row(box, [&](uint32_t offset, uint64_t address, uint32_t first, uint32_t last) {
-    if (last - first != box.count[0]) fill_row(box.map, box.element, row.data(), box.row_bytes);
+    if (last - first != box.count[0]) fill_row(box.map, row.data(), box.row_bytes);
     if (last > first) {
       const uint32_t bytes = (last - first) * box.element;
       std::memcpy(row.data() + first * box.element, global_range(grid, address, bytes, false), bytes);
+      round_row(box.map.type, row.data() + first * box.element, bytes);
     }
     // The swizzle moves chunks inside one line of the destination, so the box stays within [start, start +
-    // bytes).
+    // extent).
     for (uint32_t at = 0; at < box.row_bytes; at += chunk)
-      std::memcpy(base + swizzle(box.map.swizzle, start + offset + at), row.data() + at, chunk);
+      std::memcpy(base + swizzle(box.map.swizzle, start + offset / box.row_bytes * box.pitch + at),
+                  row.data() + at, chunk);
   });
 }
 
 void read_box(Cluster& cluster, const Box& box, uint32_t source, Buffer& buffer) {
-  shared_range(cluster, source, box.bytes, false);
+  shared_range(cluster, source, box.extent(), false);
   const uint8_t* const base = cluster.ctas[shared_rank(source)]->shared_base;
   const uint32_t start = shared_offset(source), chunk = swizzle_chunk(box.map.swizzle);
   buffer.resize(box.bytes);
-  for (uint32_t at = 0; at < box.bytes; at += chunk)
-    std::memcpy(buffer.data() + at, base + swizzle(box.map.swizzle, start + at), chunk);
+  for (uint32_t at = 0; at < box.bytes; at += chunk) {
+    const uint32_t place = at / box.row_bytes * box.pitch + at % box.row_bytes;
+    std::memcpy(buffer.data() + at, base + swizzle(box.map.swizzle, start + place), chunk);
+  }
 }
 
 void write_box(Grid& grid, const Box& box, ReduceOp reduce, const Buffer& buffer) {
@@ -191,7 +208,7 @@ void tma_load(Warp& warp, int lane, const TensorCopy& copy) {
                                          destination, issuer(warp, lane));
     const uint64_t ticket =
         announce(warp, {0, AsyncKind::TensorLoad, lane, barrier, copy.cta_group == 2 ? 2 : 1}, [&] {
-          Touches list{shared_bytes(destination, box.bytes, AccessKind::Write)};
+          Touches list{shared_bytes(destination, box.extent(), AccessKind::Write)};
           add_global(list, box, AccessKind::Read);
           return list;
         });
@@ -219,7 +236,7 @@ void tma_store(Warp& warp, int lane, const TensorCopy& copy) {
     if (const std::string error = reduce_check(copy.reduce, reduce_type_of(box.map.type)); !error.empty())
       refuse(CUDA_ERROR_ILLEGAL_INSTRUCTION,
              fmt::format("{} (tensor map of type {})", error, tensor_type_name(box.map.type)));
-  shared_range(cluster, copy.shared, box.bytes, false);
+  shared_range(cluster, copy.shared, box.extent(), false);
   cluster.grid->counters.tma_bytes += box.bytes;
   if (cluster.events.overwrites_at_issue() && copy.reduce == ReduceOp::None)
     write_box(*cluster.grid, box, ReduceOp::None, Buffer(box.bytes, 0xff));
@@ -227,7 +244,7 @@ void tma_store(Warp& warp, int lane, const TensorCopy& copy) {
                                        copy.reduce == ReduceOp::None ? "store" : reduce_name(copy.reduce),
                                        describe(box, copy), copy.shared, issuer(warp, lane));
   const uint64_t ticket = announce(warp, {0, AsyncKind::TensorStore, lane}, [&] {
-    Touches list{shared_bytes(copy.shared, box.bytes, AccessKind::Read)};
+    Touches list{shared_bytes(copy.shared, box.extent(), AccessKind::Read)};
     add_global(list, box, copy.reduce == ReduceOp::None ? AccessKind::Write : AccessKind::Atomic);
     return list;
   });

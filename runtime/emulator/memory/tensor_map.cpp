@@ -20,8 +20,8 @@ constexpr TypeInfo kTypes[] = {
     {"UINT8", 1, false, true},          {"UINT16", 2, false, true},        {"UINT32", 4, false, true},
     {"INT32", 4, false, true},          {"UINT64", 8, false, true},        {"INT64", 8, false, true},
     {"FLOAT16", 2, true, true},         {"FLOAT32", 4, true, true},        {"FLOAT64", 8, true, true},
-    {"BFLOAT16", 2, true, true},        {"FLOAT32_FTZ", 4, true, false},   {"TFLOAT32", 4, true, false},
-    {"TFLOAT32_FTZ", 4, true, false},   {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
+    {"BFLOAT16", 2, true, true},        {"FLOAT32_FTZ", 4, true, true},    {"TFLOAT32", 4, true, true},
+    {"TFLOAT32_FTZ", 4, true, true},    {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
     {"16U6_ALIGN16B", 0, false, false},
 };
 constexpr uint64_t kLargestBox = 228 * 1024;  // the driver of an H200 takes 233472 bytes and refuses 234496

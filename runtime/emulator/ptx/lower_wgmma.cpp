@@ -129,6 +129,7 @@ void lower_warp_mma(Lowering& l, const Match& m) {
   const uint32_t a_count = k_bytes / 8, b_count = k_bytes / 16, d_count = d == "f16" ? 2 : 4;
   auto op = l.emit(handlers::warp_mma());
   op.aux(static_cast<uint32_t>(a) | static_cast<uint32_t>(b) << 4 | (d == "f16" ? 1u << 14 : 0) |
+         (l.device().major == 9 && (a == Format::E4M3 || a == Format::E5M2) ? 1u << 8 : 0) |
          (m.has("satfinite") ? 1u << 15 : 0) | a_count << 16 | b_count << 20 | d_count << 24);
   op.list_dst(vector_of(l, l.operand(0), d_count, "D"), 32);
   op.list_src(vector_of(l, l.operand(1), a_count, "A"), Type::B32);
