@@ -32,7 +32,8 @@ T same_in_all(const Exec& x, uint32_t source, const char* what) {
   return v[0];
 }
 
-// List: D, A, B, C; aux: bits 0-3 type of A, 4-7 of B, 8 as two products of f16, 14 f16 result, 15 satfinite, 16-19 registers of A,
+// List: D, A, B, C; aux: bits 0-3 type of A, 4-7 of B, 8 as two products of f16,
+// 14 f16 result, 15 satfinite, 16-19 registers of A,
 // 20-23 of B, 24-27 of C and D.
 Step multiply(Exec& x, const MicroOp& op) {
   require_full_warp(x, "mma.sync");
@@ -45,7 +46,8 @@ Step multiply(Exec& x, const MicroOp& op) {
   for (uint32_t k = 0; k < d_count; ++k) d[k] = list[k] == kNoRow ? &sinks[k] : &x.dst(list[k]);
   for (uint32_t k = 0; k < a_count + b_count + d_count; ++k) s[k] = &x.src(list[d_count + k]);
   const std::span<const Row* const> sources(s, a_count + b_count + d_count);
-  warp_mma(*x.warp, {format_at(op.aux, 0), format_at(op.aux, 4), bit(op.aux, 14), bit(op.aux, 15), bit(op.aux, 8)},
+  warp_mma(*x.warp,
+           {format_at(op.aux, 0), format_at(op.aux, 4), bit(op.aux, 14), bit(op.aux, 15), bit(op.aux, 8)},
            std::span<Row* const>(d, d_count), sources.first(a_count), sources.subspan(a_count, b_count),
            sources.last(d_count));
   return Step::Continue;
