@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `make check`: rules of the house that a compiler does not enforce, then the ptxas report of every kernel.
+# `make check`: rules of the house that a compiler does not enforce, the ptxas report of every kernel, and
+# what the loss of each of the kernels' synchronisations does (a few minutes).
 # Usage: tools/check.sh path/to/mxfa
 set -uo pipefail
 shopt -s lastpipe   # rule() at the end of a pipe sets `failed` of this shell
@@ -54,5 +55,20 @@ compiles emulator:b200 configs/shapes/{cross,masks,quantize,quickstart}.json
 compiles emulator:gb300 configs/shapes/{cross,masks}.json
 compiles emulator:h200 configs/shapes/{masks,quantize}.json
 
-[ $failed -eq 0 ] && echo 'check: all rules kept, no kernel spills'
+# Every synchronisation deleted in turn: found, or known.json says why not.  --strict where the kernel keeps
+# the letter of the PTX ISA.
+mutates() {  # SHAPES OPTIONS...
+  local shapes=$1 out
+  shift
+  out=$("$program" check "tests/data/mutate/$shapes" "$@" --schedules 2 --mutate --quiet \
+        --known tests/data/mutate/known.json) && return 0
+  grep -E '^  silent: | found, ' <<<"$out"
+  echo "check: tests/data/mutate/$shapes: a deleted synchronisation is not found"
+  failed=1
+}
+mutates sm100.json --device emulator:b200 --strict
+mutates quantize.json --device emulator:b200 --strict
+mutates sm90.json --device emulator:h200
+
+[ $failed -eq 0 ] && echo 'check: all rules kept, no kernel spills, no synchronisation lost in silence'
 exit $failed

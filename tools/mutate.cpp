@@ -57,8 +57,9 @@ std::string source_line(const std::string& place) {
     for (; line > 1 && !text.empty(); --line)
       text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
     text = text.substr(0, text.find('\n'));
-    const size_t first = text.find_first_not_of(" \t");
-    return first == text.npos ? std::string() : std::string(text.substr(first));
+    text = text.substr(0, text.find("//"));
+    const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
+    return first == text.npos ? std::string() : std::string(text.substr(first, last + 1 - first));
   }
   return {};
 }
@@ -201,11 +202,20 @@ void judge(const Ended& end, const std::string& bits, Site& site) {
   }
 }
 
-// ---- deletions that change nothing
+// ---- silent deletions whose reason is known
 struct Known {
-  std::string kernel, kind, text, reason;
+  std::string kernel, kind, text, called_at, verdict, reason;
   bool used = false;
+  // `text` is the line of the kernel, `called_at` (if given) the line that calls its function.
+  bool fits(const std::string& of, const Site& site) const {
+    return kernel == of && kind == site.kind && text == site.lines[0] &&
+           (called_at.empty() || (site.lines.size() > 1 && called_at == site.lines[1]));
+  }
 };
+constexpr const char* kEquivalent = "equivalent";  // the kernel does not need it
+// The kernel needs it, but the checks do not look there, or the shape does not get there.
+constexpr const char* kGaps[] = {"not modelled", "not reached"};
+bool is_gap(const std::string& verdict) { return verdict == kGaps[0] || verdict == kGaps[1]; }
 
 std::vector<Known> load_known(const std::string& file) {
   std::vector<Known> known;
@@ -215,20 +225,30 @@ std::vector<Known> load_known(const std::string& file) {
   if (!list.is_array()) throw InputError(fmt::format("--known {}: need a JSON array", file));
   for (const auto& entry : list) {
     Known k;
-    for (const auto& [name, field] :
-         {std::pair{"kernel", &k.kernel}, {"kind", &k.kind}, {"text", &k.text}, {"reason", &k.reason}}) {
+    if (entry.is_object()) k.called_at = entry.value("called_at", "");
+    for (const auto& [name, field] : {std::pair{"kernel", &k.kernel},
+                                      {"kind", &k.kind},
+                                      {"text", &k.text},
+                                      {"verdict", &k.verdict},
+                                      {"reason", &k.reason}}) {
       if (!entry.is_object() || !entry.contains(name) || !entry[name].is_string() ||
           entry[name].get<std::string>().empty())
         throw InputError(fmt::format("--known {}: entry {} has no \"{}\"", file, known.size() + 1, name));
       *field = entry[name];
     }
+    if (k.verdict != kEquivalent && !is_gap(k.verdict))
+      throw InputError(fmt::format("--known {}: entry {}: verdict \"{}\" is not \"{}\", \"{}\" or \"{}\"",
+                                   file, known.size() + 1, k.verdict, kEquivalent, kGaps[0], kGaps[1]));
     known.push_back(std::move(k));
   }
   return known;
 }
 
 struct Tally {
-  int found = 0, equivalent = 0, silent = 0;
+  int found = 0, equivalent = 0, gaps = 0, silent = 0;
+  void count(const std::string& finding) {
+    ++(finding == "silent" ? silent : finding == kEquivalent ? equivalent : is_gap(finding) ? gaps : found);
+  }
 };
 
 ordered_json json_of(const Site& site) {
@@ -243,7 +263,6 @@ ordered_json json_of(const Site& site) {
 void print(const std::vector<Site>& sites) {
   std::vector<std::vector<std::string>> table = {{"site", "deleted", "found", "under", "source"}};
   for (const Site& site : sites) {
-    // The last columns are left-aligned by hand: the source line is as long as it is.
     table.push_back({std::to_string(site.number), site.kind, site.finding,
                      site.found_by.empty() ? "-" : site.found_by, site.place});
   }
@@ -328,25 +347,22 @@ int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shap
     for (Site& site : sites) {
       if (site.finding == "silent") {
         for (Known& k : known) {
-          if (k.kernel != kernel || k.kind != site.kind ||
-              std::find(site.lines.begin(), site.lines.end(), k.text) == site.lines.end())
-            continue;
-          site.finding = "equivalent";
+          if (!k.fits(kernel, site)) continue;
+          site.finding = k.verdict;
           site.reason = k.reason;
           k.used = true;
         }
       }
-      ++(site.finding == "silent"       ? tally.silent
-         : site.finding == "equivalent" ? tally.equivalent
-                                        : tally.found);
+      tally.count(site.finding);
+      total.count(site.finding);
       list.push_back(json_of(site));
     }
     if (!report.on_stdout()) {
       fmt::print("{}: {} {} has {} synchronisations, {} deleted one at a time\n", shapes[i].source, kernel,
                  checked[i].arch, all, sites.size());
       print(sites);
-      fmt::print("{} found, {} known to change nothing, {} silent\n", tally.found, tally.equivalent,
-                 tally.silent);
+      fmt::print("{} found, {} equivalent, {} known gaps, {} silent\n", tally.found, tally.equivalent,
+                 tally.gaps, tally.silent);
       for (const Site& site : sites)
         if (site.finding == "silent")
           fmt::print("  silent: {} at {}: {}\n", site.kind, site.place, fmt::join(site.lines, "  <  "));
@@ -357,11 +373,13 @@ int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shap
                        {"synchronisations", all},
                        {"found", tally.found},
                        {"equivalent", tally.equivalent},
+                       {"known_gaps", tally.gaps},
                        {"silent", tally.silent},
                        {"sites", list}});
-    total.found += tally.found, total.silent += tally.silent;
   }
-  const double score = total.found + total.silent ? double(total.found) / (total.found + total.silent) : 1;
+  // Of the deletions that matter, the share that was found.
+  const int matter = total.found + total.gaps + total.silent;
+  const double score = matter ? double(total.found) / matter : 1;
   if (!report.on_stdout()) fmt::print("score {:.3f}\n", score);
   if (mutations.sample == 0)
     for (const Known& k : known)

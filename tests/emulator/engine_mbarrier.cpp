@@ -16,7 +16,8 @@ TEST_CASE("a phase completes when arrivals and bytes are both done", "[engine][m
   mbarrier_arrive(m.warp(1), bar, 1, 0, false, false);
   CHECK_FALSE(mbarrier_test_parity(m.warp(), bar, 0));
   CHECK(m.cluster.epoch == epoch);
-  CHECK(mbarrier_describe(m.cluster, bar) == "arrivals 2/2, tx 4096 (4096 bytes expected, 0 arrived), phase 0");
+  CHECK(mbarrier_describe(m.cluster, bar) ==
+        "arrivals 2/2, tx 4096 (4096 bytes expected, 0 arrived), phase 0");
   mbarrier_complete_tx(m.cluster, bar, 4096, "copy");
   CHECK(m.cluster.epoch == epoch + 1);
   CHECK(mbarrier_test_parity(m.warp(), bar, 0));

@@ -55,7 +55,8 @@ const std::vector<uint32_t> kRight(256, bits_of(16.0f));
 
 TEST_CASE("tcgen05.st and ld with their waits are in time under every schedule", "[one_op]") {
   if (!can_run("sm_100a")) return;
-  for (const char* schedule : {"functional", "lazy", "eager", "random", "pct", "split"}) CHECK(run(true, true, schedule) == kRight);
+  for (const char* schedule : {"functional", "lazy", "eager", "random", "pct", "split"})
+    CHECK(run(true, true, schedule) == kRight);
 }
 
 TEST_CASE("a missing tcgen05.wait shows under the lazy schedule", "[one_op][emulator-only]") {

@@ -50,6 +50,11 @@ std::string Program::cuda_line(uint32_t pc) const {
   return pc < origins.size() ? cuda_line(origins[pc].function, origins[pc].location) : std::string();
 }
 
+namespace {
+constexpr int32_t kCallDistance = 40;  // .loc directives between a line and the call it was inlined at
+constexpr size_t kLongestPlace = 2000;
+}  // namespace
+
 std::string Program::cuda_line(int32_t function, int32_t location) const {
   if (location < 0 || function < 0) return {};
   const std::vector<ptx::Location>& all = module->functions[function].locations;
@@ -61,14 +66,20 @@ std::string Program::cuda_line(int32_t function, int32_t location) const {
   std::string text = place(l.file, l.line);
   if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
     text += " in " + readable(it->second);
-  // A .loc names the call it was inlined at and no more; where that call stands in another inlined function,
-  // the compiler has written a .loc of the call's own line before.
-  const ptx::Location* inner = &l;
-  for (int32_t k = location; inner->inlined_line; inner = &all[k]) {
-    text += ", inlined at " + place(inner->inlined_file, inner->inlined_line);
-    for (--k; k >= 0; --k)
-      if (all[k].file == inner->inlined_file && all[k].line == inner->inlined_line) break;
-    if (k < 0) break;
+  // A .loc names the call it was inlined at and no more.  Where that call stands in another inlined function,
+  // the compiler has written a .loc of the call's own line close by: before, or after when it turned a loop.
+  for (int32_t k = location; all[k].inlined_line;) {
+    const ptx::Location inner = all[k];
+    text += ", inlined at " + place(inner.inlined_file, inner.inlined_line);
+    const auto is_call = [&](int32_t j) {
+      return j >= 0 && j < static_cast<int32_t>(all.size()) && all[j].file == inner.inlined_file &&
+             all[j].line == inner.inlined_line && all[j].inlined_line;
+    };
+    int32_t distance = 1;
+    while (distance <= kCallDistance && !is_call(k - distance) && !is_call(k + distance)) ++distance;
+    if (distance > kCallDistance) break;
+    k = is_call(k - distance) ? k - distance : k + distance;
+    if (text.size() > kLongestPlace) break;  // recursion that the compiler unrolled
   }
   return text;
 }
