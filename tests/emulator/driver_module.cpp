@@ -27,59 +27,6 @@ CUresult load(Driver& cu, const std::string& image) {
   return code;
 }
 
-// ---- a fatbin as fatbinary writes it: header, then entries of a 64-byte header and a padded payload
-// ---------
-struct Entry {
-  uint16_t kind;
-  uint32_t architecture;
-  uint64_t flags;
-  std::string payload;
-};
-
-std::string fatbin(const std::vector<Entry>& entries) {
-  std::string body;
-  const auto put = [](std::string& out, auto value) {
-    out.append(reinterpret_cast<const char*>(&value), sizeof value);
-  };
-  for (const Entry& entry : entries) {
-    std::string payload = entry.payload;
-    payload.resize((payload.size() + 8) / 8 * 8);
-    put(body, entry.kind);
-    put(body, uint16_t{0x101});
-    put(body, uint32_t{64});
-    put(body, uint64_t{payload.size()});
-    put(body, uint32_t{0});  // compressed size
-    put(body, uint32_t{0});
-    put(body, uint32_t{0x90000});
-    put(body, entry.architecture);
-    put(body, uint64_t{0});
-    put(body, entry.flags);
-    put(body, uint64_t{0});
-    put(body, uint64_t{0});
-    body += payload;
-  }
-  std::string out;
-  put(out, uint32_t{0xba55ed50});
-  put(out, uint16_t{1});
-  put(out, uint16_t{16});
-  put(out, uint64_t{body.size()});
-  return out + body;
-}
-
-CUresult load_fatbin(Driver& cu, const std::string& image, const char* kernel) {
-  struct {
-    uint32_t magic, version;
-    const void* data;
-    void* name;
-  } wrapper = {0x466243b1, 1, image.data(), nullptr};
-  CUmodule module = nullptr;
-  if (const CUresult code = cu.cuModuleLoadData(&module, &wrapper)) return code;
-  CUfunction function = nullptr;
-  const CUresult code = cu.cuModuleGetFunction(&function, module, kernel);
-  cu.cuModuleUnload(module);
-  return code;
-}
-
 }  // namespace
 
 TEST_CASE("a module has its kernels and variables and nothing else", "[driver]") {
@@ -188,37 +135,6 @@ TEST_CASE("an error log that is too small is cut and terminated", "[driver]") {
   CHECK(cu.cuModuleLoadDataEx(&module, ptx.c_str(), 2, options, values) == CUDA_ERROR_INVALID_PTX);
   CHECK(std::memchr(log, 0, 8));
   CHECK(log[8] == 'x');
-}
-
-TEST_CASE("a fatbin gives the newest PTX the device can run", "[driver][emulator-only]") {
-  Driver& cu = Driver::of("b200");
-  const auto ptx = [](const char* target, const char* name) {
-    return ptx_header(target, "8.8") + ptx_kernel(name, "", "");
-  };
-  const std::string image = fatbin({{1, 90, 0x11, ptx("sm_90", "old")},
-                                    {1, 100, 0x11, ptx("sm_100a", "right")},
-                                    {1, 103, 0x11, ptx("sm_103a", "other_device")},
-                                    {2, 100, 0x11,
-                                     std::string("\x7f"
-                                                 "ELF",
-                                                 64)}});
-  CHECK(load_fatbin(cu, image, "right") == CUDA_SUCCESS);
-  CHECK(load_fatbin(cu, image, "old") == CUDA_ERROR_NOT_FOUND);
-}
-
-TEST_CASE("a fatbin without PTX to run is refused by what it holds", "[driver][emulator-only]") {
-  Driver& cu = Driver::of("b200");
-  CHECK(load_fatbin(cu,
-                    fatbin({{2, 100, 0x11,
-                             std::string("\x7f"
-                                         "ELF",
-                                         64)}}),
-                    "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(mentions(cu.last_report(), {"machine code for sm_100"}));
-  CHECK(load_fatbin(cu, fatbin({{1, 100, 0x8011, "(\xb5/\xfd"}}), "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(mentions(cu.last_report(), {"zstd", "-no-compress"}));
-  CHECK(load_fatbin(cu, fatbin({{1, 100, 0x2011, "\x13"}}), "k") == CUDA_ERROR_NO_BINARY_FOR_GPU);
-  CHECK(mentions(cu.last_report(), {"LZ4", "-no-compress"}));
 }
 
 TEST_CASE("a library lists its kernels and their parameters", "[driver]") {

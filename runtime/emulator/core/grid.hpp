@@ -50,10 +50,13 @@ struct Mutation {
 class Module {
  public:
   // PTX text for this device.  `arena` holds .global and .const variables.  Throws PtxError.
+  // OnFirstUse: find_kernel lowers a kernel when it is asked for; a module of nvcc has many that never are.
+  enum class Lowering { AtOnce, OnFirstUse };
   static std::unique_ptr<Module> load(std::string_view ptx, const DeviceModel& device, Arena& arena,
-                                      const Mutation* mutation = nullptr);
+                                      const Mutation* mutation = nullptr,
+                                      Lowering lowering = Lowering::AtOnce);
   virtual ~Module() = default;
-  virtual const KernelInfo* find_kernel(std::string_view name) const = 0;
+  virtual const KernelInfo* find_kernel(std::string_view name) = 0;  // throws PtxError
   virtual std::vector<std::string> kernel_names() const = 0;
   virtual bool find_global(std::string_view name, uint64_t* address, uint64_t* bytes) const = 0;
   // In the order of the text; none unless the module was loaded with a Mutation.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/grid.hpp"
 #include "core/kernel.hpp"
@@ -16,33 +17,42 @@ namespace {
 
 class LoadedModule final : public Module {
  public:
-  LoadedModule(std::string_view ptx, const DeviceModel& device, Arena& arena, const Mutation* mutation)
-      : arena_(arena) {
+  LoadedModule(std::string_view ptx, const DeviceModel& device, Arena& arena, const Mutation* mutation,
+               Lowering lowering)
+      : arena_(arena), device_(device) {
     program_.source = std::make_unique<ptx::Source>(std::string(ptx));
     program_.module = ptx::parse(*program_.source);
     check_target(device);
     if (mutation) mutate(*mutation);
     try {
       place_variables();
-      ptx::lower_module(program_, device);
+      builder_.emplace(ptx::lower_functions(program_, device));
+      if (lowering == Lowering::AtOnce)
+        for (const std::string& name : kernel_names()) find_kernel(name);
     } catch (...) {
       release();
       throw;
     }
-    for (size_t f = 0; f < program_.functions.size(); ++f)
-      if (program_.functions[f].entry) add_kernel(static_cast<int32_t>(f), device);
   }
   ~LoadedModule() override { release(); }
   LoadedModule(const LoadedModule&) = delete;
   LoadedModule& operator=(const LoadedModule&) = delete;
 
-  const KernelInfo* find_kernel(std::string_view name) const override {
-    const Kernel* k = find(name);
-    return k ? &k->info : nullptr;
+  const KernelInfo* find_kernel(std::string_view name) override {
+    if (const Kernel* k = find(name)) return &k->info;
+    const auto& functions = program_.module->functions;
+    for (size_t f = 0; f < functions.size(); ++f) {
+      if (!functions[f].entry || functions[f].name != name) continue;
+      ptx::lower_entry(*builder_, static_cast<int32_t>(f));
+      add_kernel(static_cast<int32_t>(f));
+      return &kernels_.back()->info;
+    }
+    return nullptr;
   }
   std::vector<std::string> kernel_names() const override {
     std::vector<std::string> names;
-    for (const auto& k : kernels_) names.push_back(k->info.name);
+    for (const ptx::Function& f : program_.module->functions)
+      if (f.entry) names.emplace_back(f.name);
     return names;
   }
   bool find_global(std::string_view name, uint64_t* address, uint64_t* bytes) const override {
@@ -145,7 +155,7 @@ class LoadedModule final : public Module {
     return program_.addresses[v->second] + static_cast<uint64_t>(r.addend);
   }
 
-  void add_kernel(int32_t number, const DeviceModel& device) {
+  void add_kernel(int32_t number) {
     const ptx::Function& f = program_.module->functions[number];
     const LoweredFunction& l = program_.functions[number];
     auto k = std::make_unique<Kernel>();
@@ -180,14 +190,16 @@ class LoadedModule final : public Module {
       info.registers = f.max_registers;
     else if (threads && f.min_ctas)
       info.registers =
-          std::min(255u, device.registers_per_sm / (((threads + 31) / 32 * 32) * f.min_ctas)) / 8 * 8;
+          std::min(255u, device_.registers_per_sm / (((threads + 31) / 32 * 32) * f.min_ctas)) / 8 * 8;
     if (f.required_cluster[0])
       info.required_cluster = {f.required_cluster[0], f.required_cluster[1], f.required_cluster[2]};
     kernels_.push_back(std::move(k));
   }
 
   Arena& arena_;
+  const DeviceModel& device_;
   Program program_;
+  std::optional<ptx::ProgramBuilder> builder_;
   std::vector<uint64_t> allocations_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<SyncSite> sync_sites_;
@@ -196,9 +208,9 @@ class LoadedModule final : public Module {
 }  // namespace
 
 std::unique_ptr<Module> Module::load(std::string_view ptx, const DeviceModel& device, Arena& arena,
-                                     const Mutation* mutation) {
+                                     const Mutation* mutation, Lowering lowering) {
   try {
-    return std::make_unique<LoadedModule>(ptx, device, arena, mutation);
+    return std::make_unique<LoadedModule>(ptx, device, arena, mutation, lowering);
   } catch (const std::bad_alloc&) {
     throw PtxError("line 1, column 1: this module needs more memory than the host has");
   } catch (const std::length_error& e) {

@@ -49,8 +49,8 @@ struct LoadedModule {
 };
 struct Function {
   LoadedModule* module = nullptr;
-  const KernelInfo* kernel = nullptr;
-  int max_dynamic_shared = 0;  // set by the constructor of the module: 48 KiB less static
+  const KernelInfo* kernel = nullptr;  // null until a program asks for the function (hand_out)
+  int max_dynamic_shared = 0;          // 48 KiB less static, then
   int carveout = -1;
   bool non_portable_cluster = false;
 };

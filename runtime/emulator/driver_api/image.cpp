@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "driver_api/driver.hpp"
+#include "driver_api/fatbin.hpp"
 
 namespace mxfa::emulator::driver_api {
 namespace {
@@ -88,78 +89,20 @@ void check_header(const PtxHeader& header, const DeviceModel& device) {
   }
 }
 
-// ---- fatbin: a header and entries, layout as written by fatbinary of CUDA 13.0
-// -----------------------------
-struct FatbinWrapper {
-  uint32_t magic, version;
-  const void* data;
-  void* file_name;
-};
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version, header_bytes;
-  uint64_t bytes;
-};
-struct FatbinEntry {
-  uint16_t kind, version;
-  uint32_t header_bytes;
-  uint64_t bytes;  // up to the next entry
-  uint32_t compressed_bytes, options_offset, code_version, architecture, unused[2];
-  uint64_t flags;
-  uint64_t unused2, uncompressed_bytes;
-};
-static_assert(sizeof(FatbinEntry) == 64);
-constexpr uint32_t kWrapperMagic = 0x466243b1, kFatbinMagic = 0xba55ed50;
-constexpr uint16_t kKindPtx = 1;
-constexpr uint64_t kLz4 = 0x2000, kZstd = 0x8000;
-
-std::string ptx_of_fatbin(const uint8_t* data, const DeviceModel& device) {
-  FatbinHeader header;
-  std::memcpy(&header, data, sizeof header);
-  if (header.magic != kFatbinMagic || header.version != 1) {
-    refuse(CUDA_ERROR_INVALID_IMAGE, "the fatbin has magic {:#x} and version {}, not {:#x} and 1",
-           header.magic, header.version, kFatbinMagic);
+uint32_t magic_of(const void* image) {
+  uint32_t magic = 0;
+  // A text may be shorter than the four bytes of a magic number: strncpy-like reading stops at its NUL.
+  for (int i = 0; i < 4; ++i) {
+    const uint8_t byte = static_cast<const uint8_t*>(image)[i];
+    magic |= static_cast<uint32_t>(byte) << (8 * i);
+    if (byte == 0) break;
   }
-  std::string best, seen;
-  int best_number = 0;
-  bool compressed = false;
-  for (const uint8_t *at = data + header.header_bytes, *end = at + header.bytes;
-       at + sizeof(FatbinEntry) <= end;) {
-    FatbinEntry entry;
-    std::memcpy(&entry, at, sizeof entry);
-    if (entry.header_bytes < sizeof entry ||
-        entry.bytes > static_cast<uint64_t>(end - at) - entry.header_bytes) {
-      refuse(CUDA_ERROR_INVALID_IMAGE, "an entry of the fatbin reaches beyond its end");
-    }
-    const char* payload = reinterpret_cast<const char*>(at + entry.header_bytes);
-    const bool ptx = entry.kind == kKindPtx;
-    const bool packed = entry.flags & (kLz4 | kZstd);
-    seen += fmt::format("{}{} for sm_{}{}", seen.empty() ? "" : ", ", ptx ? "PTX" : "machine code",
-                        entry.architecture,
-                        !packed              ? ""
-                        : entry.flags & kLz4 ? " compressed with LZ4"
-                                             : " compressed with zstd");
-    if (ptx && packed) compressed = true;
-    if (ptx && !packed) {
-      const std::string text(payload, strnlen(payload, entry.bytes));
-      const PtxTarget target = parse_target(read_header(text).target);
-      if (target.number > best_number && runs_on(target, device)) {
-        best = text;
-        best_number = target.number;
-      }
-    }
-    at += entry.header_bytes + entry.bytes;
-  }
-  if (best_number == 0) {
-    refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
-           "the fatbin holds {}; {} needs {}PTX it can run: build with -arch=compute_{}{}a -no-compress",
-           seen.empty() ? "nothing" : seen, device.name, compressed ? "uncompressed " : "", device.major,
-           device.minor);
-  }
-  return best;
+  return magic;
 }
 
 }  // namespace
+
+PtxTarget target_of_ptx(std::string_view text) { return parse_target(read_header(text).target); }
 
 bool runs_on(const PtxTarget& target, const DeviceModel& device) {
   const int number = device.major * 10 + device.minor;
@@ -169,21 +112,11 @@ bool runs_on(const PtxTarget& target, const DeviceModel& device) {
   return target.number <= number;
 }
 
+bool is_fatbin_image(const void* image) { return is_fatbin(magic_of(image)); }
+
 std::string ptx_of_image(const void* image, const DeviceModel& device) {
-  uint32_t magic = 0;
-  // A text may be shorter than the four bytes of a magic number: strncpy-like reading stops at its NUL.
-  for (int i = 0; i < 4; ++i) {
-    const uint8_t byte = static_cast<const uint8_t*>(image)[i];
-    magic |= static_cast<uint32_t>(byte) << (8 * i);
-    if (byte == 0) break;
-  }
-  if (magic == kWrapperMagic) {
-    FatbinWrapper wrapper;
-    std::memcpy(&wrapper, image, sizeof wrapper);
-    require(wrapper.data, "the data pointer of the fatbin wrapper");
-    return ptx_of_fatbin(static_cast<const uint8_t*>(wrapper.data), device);
-  }
-  if (magic == kFatbinMagic) return ptx_of_fatbin(static_cast<const uint8_t*>(image), device);
+  const uint32_t magic = magic_of(image);
+  if (is_fatbin(magic)) return ptx_of_fatbin(image, device);
   if (magic == 0x464c457f) {  // "\x7f" "ELF"
     refuse(CUDA_ERROR_NO_BINARY_FOR_GPU,
            "the image is a cubin (ELF machine code); the CPU driver runs PTX: load the PTX text, or build "

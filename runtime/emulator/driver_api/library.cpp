@@ -1,6 +1,6 @@
-// cuLibrary* and cuKernel*: a library is a module without a context.  It is lowered when it is loaded (as
-// with CUDA_MODULE_LOADING=EAGER), so that a bad image is refused at the call that names it; NVIDIA's driver
-// refuses it when the first kernel is asked for.
+// cuLibrary* and cuKernel*: a library is a module without a context.  PTX text is lowered when it is loaded
+// (as with CUDA_MODULE_LOADING=EAGER), so that a bad image is refused at the call that names it; NVIDIA's
+// driver refuses it when the first kernel is asked for.
 #include "driver_api/function.hpp"
 #include "driver_api/module.hpp"
 
@@ -85,9 +85,10 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlibrary 
     require_initialized();
     require(kernels, "kernels");
     unsigned index = 0;
-    for (const auto& [name, function] : require_library(library).functions) {
+    LoadedModule& loaded = require_library(library);
+    for (const auto& [name, function] : loaded.functions) {
       if (index == count) break;
-      kernels[index++] = reinterpret_cast<CUkernel>(function.get());
+      kernels[index++] = reinterpret_cast<CUkernel>(&hand_out(loaded, name, *function));
     }
   });
 }

@@ -103,7 +103,9 @@ void keep_sites(const Module& module, const MutationRequest& request) {
   }
 }
 
-std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context) {
+// The kernels of PTX text are lowered at once, so that a bad text is refused where it is loaded.  Those of a
+// fatbin are lowered when they are asked for: nvcc puts all that a source file instantiates into one.
+std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context, Module::Lowering lowering) {
   Driver& state = driver();
   auto module = std::make_unique<LoadedModule>();
   module->context = context;
@@ -112,8 +114,8 @@ std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context)
   if (request && !request->kernel.empty() && ptx.find(".entry " + request->kernel + "(") == ptx.npos)
     request.reset();
   try {
-    module->code =
-        Module::load(ptx, state.device.model, *state.arena, request ? &request->mutation : nullptr);
+    module->code = Module::load(ptx, state.device.model, *state.arena,
+                                request ? &request->mutation : nullptr, lowering);
   } catch (const PtxError& error) {
     refuse(CUDA_ERROR_INVALID_PTX, "{}", error.what());
   }
@@ -121,13 +123,11 @@ std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context)
   for (const std::string& name : module->code->kernel_names()) {
     auto function = std::make_unique<Function>();
     function->module = module.get();
-    function->kernel = module->code->find_kernel(name);
-    const int plain =
-        static_cast<int>(state.device.model.attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK]);
-    function->max_dynamic_shared = std::max(0, plain - static_cast<int>(function->kernel->static_shared));
     state.functions.insert(function.get());
     module->functions[name] = std::move(function);
   }
+  if (lowering == Module::Lowering::AtOnce)
+    for (auto& [name, function] : module->functions) hand_out(*module, name, *function);
   return module;
 }
 
@@ -136,7 +136,8 @@ std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context)
 std::unique_ptr<LoadedModule> load_image(const void* image, Context* context, const JitLogs& logs) {
   require(image, "image");
   try {
-    auto module = load_ptx(ptx_of_image(image, driver().device.model), context);
+    const auto lowering = is_fatbin_image(image) ? Module::Lowering::OnFirstUse : Module::Lowering::AtOnce;
+    auto module = load_ptx(ptx_of_image(image, driver().device.model), context, lowering);
     logs.info.put("");
     logs.error.put("");
     return module;
@@ -159,10 +160,23 @@ void forget_functions(LoadedModule& module) {
   for (auto& [name, function] : module.functions) driver().functions.erase(function.get());
 }
 
+Function& hand_out(LoadedModule& module, const std::string& name, Function& function) {
+  if (function.kernel) return function;
+  const DeviceModel& model = driver().device.model;
+  try {
+    function.kernel = module.code->find_kernel(name);
+  } catch (const PtxError& error) {
+    refuse(CUDA_ERROR_INVALID_PTX, "{}", error.what());
+  }
+  const int plain = static_cast<int>(model.attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK]);
+  function.max_dynamic_shared = std::max(0, plain - static_cast<int>(function.kernel->static_shared));
+  return function;
+}
+
 Function& find_function(LoadedModule& module, const char* name) {
   require(name, "name");
   const auto found = module.functions.find(std::string_view(name));
-  if (found != module.functions.end()) return *found->second;
+  if (found != module.functions.end()) return hand_out(module, found->first, *found->second);
   std::string names;
   for (const auto& [known, function] : module.functions) names += (names.empty() ? "" : ", ") + known;
   refuse(CUDA_ERROR_NOT_FOUND, "there is no kernel \"{}\"; the module has {}", name,
@@ -265,14 +279,14 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmod
     require_context();
     require(functions, "functions");
     unsigned index = 0;
-    for (const auto& [name, function] : require_module(module).functions) {
+    LoadedModule& loaded = require_module(module);
+    for (const auto& [name, function] : loaded.functions) {
       if (index == count) break;
-      functions[index++] = reinterpret_cast<CUfunction>(function.get());
+      functions[index++] = reinterpret_cast<CUfunction>(&hand_out(loaded, name, *function));
     }
   });
 }
 
-// A module is lowered completely when it is loaded.
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   return api(__func__, [&] {
     require_initialized();

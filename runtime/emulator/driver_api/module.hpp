@@ -22,6 +22,8 @@ std::unique_ptr<LoadedModule> load_image(const void* image, Context* context, co
 std::unique_ptr<LoadedModule> load_file(const char* path, Context* context, const JitLogs& logs);
 void forget_functions(LoadedModule& module);
 
+// A function leaves its module for a program: lowered now if it has not been.
+Function& hand_out(LoadedModule& module, const std::string& name, Function& function);
 Function& find_function(LoadedModule& module, const char* name);
 void find_global(LoadedModule& module, const char* name, CUdeviceptr* address, size_t* bytes);
 

@@ -194,8 +194,9 @@ struct AllocationInput {
 };
 AllocationResult allocate_registers(const AllocationInput& input);
 
-// Parses nothing: fills `program` (source and module are set, addresses of module variables known) with all
-// functions.
-void lower_module(Program& program, const DeviceModel& device);
+// Parses nothing: fills a program of which source, module and the addresses of module variables are set.
+// First every .func, then entries one by one, in any order, as they are needed.
+ProgramBuilder lower_functions(Program& program, const DeviceModel& device);
+void lower_entry(ProgramBuilder& builder, int32_t function);
 
 }  // namespace mxfa::emulator::ptx

@@ -42,7 +42,7 @@ LoweredFunction::Slot Lowering::slot_of(int32_t variable) const {
 
 // Local and parameter variables of this function get offsets.  Bodies of .func have places of their own,
 // below those of entries that call: lanes are independent columns, so static places serve every call except
-// recursion (refused by lower_module).
+// recursion (refused by lower_functions).
 void Lowering::place_variables() {
   const bool calls = std::any_of(function_.instructions.begin(), function_.instructions.end(),
                                  [](const Instruction& i) { return i.opcode == "call"; });
@@ -227,7 +227,7 @@ void refuse_recursion(const ProgramBuilder& b) {
 
 }  // namespace
 
-void lower_module(Program& program, const DeviceModel& device) {
+ProgramBuilder lower_functions(Program& program, const DeviceModel& device) {
   const Module& module = *program.module;
   ProgramBuilder builder{program, module, *program.source, device, {}, 0, 1, 0};
   program.functions.resize(module.functions.size());
@@ -248,14 +248,17 @@ void lower_module(Program& program, const DeviceModel& device) {
   for (const Variable& v : module.variables)
     if (v.space == Space::Shared && (v.external || v.unsized))
       dynamic_alignment = std::max(dynamic_alignment, v.alignment);
-  for (const bool entries : {false, true})
-    for (size_t f = 0; f < module.functions.size(); ++f) {
-      if (module.functions[f].entry != entries) continue;
-      if (entries) program.functions[f].shared_bytes = static_cast<uint32_t>(shared);
-      program.functions[f].dynamic_alignment = dynamic_alignment;
+  for (size_t f = 0; f < module.functions.size(); ++f) {
+    program.functions[f].dynamic_alignment = dynamic_alignment;
+    if (module.functions[f].entry)
+      program.functions[f].shared_bytes = static_cast<uint32_t>(shared);
+    else
       Lowering(builder, static_cast<int32_t>(f)).run();
-    }
+  }
   refuse_recursion(builder);
+  return builder;
 }
+
+void lower_entry(ProgramBuilder& builder, int32_t function) { Lowering(builder, function).run(); }
 
 }  // namespace mxfa::emulator::ptx
