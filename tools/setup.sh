@@ -34,10 +34,10 @@ install_packages() {
 [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 
 # ---- CUDA -----------------------------------------------------------------------------------------
-# Usable: cuda.h and nvrtc.h of CUDA 13 or later, libnvrtc.so.13 beside them, and ptxas.
+# Usable: headers of CUDA 13 or later (those in crt/ come with nvcc), libnvrtc.so.13 beside them, and ptxas.
 usable() {
   local root=$1 version
-  for file in include/cuda.h include/nvrtc.h bin/ptxas; do
+  for file in include/cuda.h include/nvrtc.h include/crt/host_defines.h bin/ptxas; do
     [ -n "$root" ] && [ -r "$root/$file" ] || return 1
   done
   version=$(sed -n 's/^#define CUDA_VERSION *\([0-9]*\).*/\1/p' "$root/include/cuda.h" | head -1)
@@ -48,7 +48,7 @@ usable() {
   return 1
 }
 
-# Three wheels of the 13.0 series hold all of it; unpacked, not installed: no Python environment is touched.
+# Four wheels of the 13.0 series hold all of it; unpacked, not installed: no Python environment is touched.
 install_wheels() {
   usable .deps/cuda && return 0
   local python=python3 work
@@ -60,8 +60,9 @@ install_wheels() {
   mkdir -p .deps
   work=$(mktemp -d .deps/wheels.XXXXXX)
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" \
-    'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvcc==13.0.*' >&2 ||
-    die "pip could not fetch nvidia-cuda-{nvrtc,runtime,nvcc} 13.0; install CUDA 13 and set CUDA_HOME"
+    'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvcc==13.0.*' \
+    'nvidia-cuda-crt==13.0.*' >&2 ||
+    die "pip could not fetch nvidia-cuda-{nvrtc,runtime,nvcc,crt} 13.0; install CUDA 13 and set CUDA_HOME"
   for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$work/unpacked"; done
   chmod +x "$work/unpacked/nvidia/cu13/bin/"*
   rm -rf .deps/cuda
