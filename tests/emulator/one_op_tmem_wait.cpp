@@ -1,5 +1,6 @@
-// A missing tcgen05.wait shows under the lazy schedule: the store lands after the mma that should have read
-// it, the load after the instruction that should have used it.
+// Waits for tensor-memory accesses under the lazy schedule: a store without wait::st lands after the mma that
+// should have read it.  A load without wait::ld is complete where its registers are used, as on hardware
+// (public kernels wait only before they give the columns back), but comes after a store that overtakes it.
 #include <cstring>
 
 #include "one_op.hpp"
@@ -59,10 +60,60 @@ TEST_CASE("tcgen05.st and ld with their waits are in time under every schedule",
     CHECK(run(true, true, schedule) == kRight);
 }
 
-TEST_CASE("a missing tcgen05.wait shows under the lazy schedule", "[one_op][emulator-only]") {
+TEST_CASE("a missing tcgen05.wait::st shows under the lazy schedule", "[one_op][emulator-only]") {
   if (!can_run("sm_100a")) return;
-  const std::vector<uint32_t> without_store = run(false, true, "lazy"),
-                              without_load = run(true, false, "lazy");
-  for (const uint32_t word : without_store) CHECK(word == 0x7fffffff);  // the NaN of poisoned operands
-  for (const uint32_t word : without_load) CHECK(word == 0xffffffff);   // the poison of the registers
+  for (const uint32_t word : run(false, true, "lazy")) CHECK(word == 0x7fffffff);  // NaN of poisoned operands
+}
+
+TEST_CASE("the use of a register completes its tcgen05.ld", "[one_op]") {
+  if (!can_run("sm_100a")) return;
+  for (const char* schedule : {"functional", "lazy", "random"}) CHECK(run(true, false, schedule) == kRight);
+}
+
+TEST_CASE("the registers of a tcgen05.ld are complete in the next turn of a loop", "[one_op]") {
+  if (!can_run("sm_100a")) return;
+  const std::string body =
+      "  .shared .align 8 .b32 slot;\n  mov.u32 %r72, slot;\n  setp.eq.u32 %p17, %warp, 0;\n"
+      "  @!%p17 bra allocated;\n  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r72], 32;\n"
+      "allocated:\n  tcgen05.fence::before_thread_sync;\n  bar.sync 0;\n"
+      "  tcgen05.fence::after_thread_sync;\n  ld.shared.u32 %r70, [%r72];\n  shl.b32 %r71, %warp, 21;\n"
+      "  add.u32 %r71, %r71, %r70;\n  mov.u32 %r2, 7;\n"
+      "  tcgen05.st.sync.aligned.32x32b.x1.b32 [%r71], {%r2};\n  tcgen05.wait::st.sync.aligned;\n"
+      "  mov.u32 %r5, 0;\n  mov.u32 %r3, 100;\n  mov.u32 %r6, 0;\n"
+      "turn:\n  add.u32 %r5, %r5, %r3;\n  tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r71];\n"
+      "  add.u32 %r6, %r6, 1;\n  setp.lt.u32 %p1, %r6, 3;\n  @%p1 bra turn;\n"
+      "  tcgen05.wait::ld.sync.aligned;\n"
+      "  mad.wide.u32 %w2, %thread, 4, %out;\n  st.global.u32 [%w2], %r5;\n"
+      "  tcgen05.fence::before_thread_sync;\n  bar.sync 0;\n"
+      "  @!%p17 bra released;\n  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r70, 32;\nreleased:\n";
+  for (const char* schedule : {"functional", "lazy", "random"}) {
+    setenv("MXFA_EMU_SCHEDULE", schedule, 1);
+    const auto out = run_kernel({body, "", "sm_100a", 128}, {}, 128);
+    unsetenv("MXFA_EMU_SCHEDULE");
+    CHECK(out == std::vector<uint32_t>(128, 100 + 7 + 7));
+  }
+}
+
+TEST_CASE("a warp reads what another of its lane quarter has stored, without wait::st", "[one_op]") {
+  if (!can_run("sm_100a")) return;
+  // Warps 0-3 store their thread number and arrive; warps 4-7 load it.
+  const std::string body =
+      "  .shared .align 8 .b32 slot;\n  mov.u32 %r72, slot;\n  setp.eq.u32 %p17, %warp, 0;\n"
+      "  @!%p17 bra allocated;\n  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r72], 32;\n"
+      "allocated:\n  tcgen05.fence::before_thread_sync;\n  bar.sync 0;\n"
+      "  tcgen05.fence::after_thread_sync;\n  ld.shared.u32 %r70, [%r72];\n  and.b32 %r1, %warp, 3;\n"
+      "  shl.b32 %r71, %r1, 21;\n  add.u32 %r71, %r71, %r70;\n  setp.gt.u32 %p1, %warp, 3;\n"
+      "  @%p1 bra reader;\n  tcgen05.st.sync.aligned.32x32b.x1.b32 [%r71], {%thread};\n  bar.sync 1, 256;\n"
+      "  bra done;\nreader:\n  bar.sync 1, 256;\n  tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r71];\n"
+      "  tcgen05.wait::ld.sync.aligned;\n  sub.u32 %r4, %thread, 128;\n"
+      "  mad.wide.u32 %w2, %r4, 4, %out;\n  st.global.u32 [%w2], %r3;\n"
+      "done:\n  tcgen05.fence::before_thread_sync;\n  bar.sync 0;\n"
+      "  @!%p17 bra released;\n  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r70, 32;\nreleased:\n";
+  std::vector<uint32_t> expected(128);
+  for (uint32_t t = 0; t < 128; ++t) expected[t] = t;
+  for (const char* schedule : {"functional", "lazy", "random"}) {
+    setenv("MXFA_EMU_SCHEDULE", schedule, 1);
+    CHECK(run_kernel({body, "", "sm_100a", 256}, {}, 128) == expected);
+    unsetenv("MXFA_EMU_SCHEDULE");
+  }
 }

@@ -99,6 +99,9 @@ Step cta_barrier(Exec& x, const MicroOp& op) {
                             b.expected));
   }
   uint32_t& arrived = b.lanes[x.warp->index];
+  // A barrier with a count counts threads, whoever they are: a warp may arrive and then wait for the same
+  // phase.
+  if (b.expected && !(x.warp->alive & ~arrived)) arrived = 0;
   if (arrived & x.mask)
     throw Fault(
         result::kLaunchFailed,

@@ -101,6 +101,12 @@ Step wait(Exec& x, const MicroOp&) {
   return unblocked(x);
 }
 
+Step load_use(Exec& x, const MicroOp&) {
+  x.leave();
+  tcgen05_wait_ld(*x.warp);
+  return Step::Continue;
+}
+
 Step fence_tmem(Exec& x, const MicroOp& op) {
   x.leave();
   tcgen05_fence(*x.warp, op.aux != 0);
@@ -181,6 +187,7 @@ Handler tcgen05_dealloc() { return &deallocate; }
 Handler tcgen05_relinquish() { return &relinquish; }
 Handler tcgen05_load() { return &load_tmem; }
 Handler tcgen05_store() { return &store_tmem; }
+Handler tcgen05_load_use() { return &load_use; }
 Handler tcgen05_wait(bool load_side) { return load_side ? &wait<true> : &wait<false>; }
 Handler tcgen05_fence() { return &fence_tmem; }
 Handler tcgen05_copy() { return &copy; }

@@ -148,6 +148,7 @@ Handler tcgen05_relinquish();
 Handler tcgen05_load();
 Handler tcgen05_store();
 Handler tcgen05_wait(bool load);
+Handler tcgen05_load_use();  // before the use of a register that a load without wait::ld may still write
 Handler tcgen05_fence();
 Handler tcgen05_copy();
 Handler tcgen05_mma();

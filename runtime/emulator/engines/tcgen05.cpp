@@ -163,16 +163,6 @@ std::vector<std::string> engines_at_exit(Cta& cta) {
   for (const Warp& warp : cta.warps) {
     if (warp.pending_tmem_loads)
       findings.push_back(fmt::format("warp {}: tcgen05.ld without wait::ld", warp.index));
-    if (warp.pending_tmem_stores)
-      findings.push_back(fmt::format("warp {}: tcgen05.st without wait::st", warp.index));
-    for (const auto& [lane, state] : warp.bulk) {
-      size_t unread = state.current && state.current->pending_reads ? 1 : 0;
-      for (const auto& group : state.committed) unread += group->pending_reads != 0;
-      if (unread)
-        findings.push_back(fmt::format(
-            "warp {} lane {}: {} bulk groups still read shared memory: wait_group.read 0 is missing",
-            warp.index, lane, unread));
-    }
   }
   if (cta.tensor_memory) {
     uint32_t held = 0;

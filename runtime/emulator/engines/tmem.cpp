@@ -372,13 +372,13 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
     load_and_reduce(tmem, access, warp.mask, registers, reduction);
     return report_performed(*warp.cta->cluster, ticket);
   }
-  // Registers are undefined until wait::ld.
+  // Registers are undefined until wait::ld, or the use that completes the load (ptx/pending_loads.hpp).
   std::vector<Row*> rows(registers.begin(), registers.end());
   for (Row* row : rows)
     for (int t = 0; t < kLanes; ++t)
       if (warp.mask >> t & 1) row->lane[t] = 0xffffffff;
   ++warp.pending_tmem_loads;
-  events.submit(tmem_load_queue(warp.cta->rank, warp.index),
+  events.submit(tmem_port_queue(warp.cta->rank, warp.index),
                 fmt::format("tcgen05.ld at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
                             warp.index, warp.pc),
                 [&warp, &tmem, access, mask = warp.mask, rows = std::move(rows), reduction, ticket] {
@@ -406,7 +406,7 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
   std::memset(&poison, 0xff, sizeof(poison));
   store(tmem, access, warp.mask, std::vector<const Row*>(registers.size(), &poison));
   ++warp.pending_tmem_stores;
-  events.submit(tmem_store_queue(warp.cta->rank, warp.index),
+  events.submit(tmem_port_queue(warp.cta->rank, warp.index),
                 fmt::format("tcgen05.st at {:#010x} by cta {} warp {} pc {}", address, warp.cta->rank,
                             warp.index, warp.pc),
                 [&warp, &tmem, access, mask = warp.mask, values = std::move(values), ticket] {
@@ -419,13 +419,15 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
 }
 
 bool tcgen05_wait_ld(Warp& warp) {
-  if (warp.pending_tmem_loads) warp.cta->cluster->events.drain(tmem_load_queue(warp.cta->rank, warp.index));
+  while (warp.pending_tmem_loads)
+    warp.cta->cluster->events.drain(tmem_port_queue(warp.cta->rank, warp.index), 1);
   observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, true); });
   return true;
 }
 
 bool tcgen05_wait_st(Warp& warp) {
-  if (warp.pending_tmem_stores) warp.cta->cluster->events.drain(tmem_store_queue(warp.cta->rank, warp.index));
+  while (warp.pending_tmem_stores)
+    warp.cta->cluster->events.drain(tmem_port_queue(warp.cta->rank, warp.index), 1);
   observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, false); });
   return true;
 }

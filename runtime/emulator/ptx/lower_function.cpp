@@ -6,6 +6,7 @@
 
 #include "core/handlers.hpp"
 #include "ptx/lower.hpp"
+#include "ptx/pending_loads.hpp"
 
 namespace mxfa::emulator::ptx {
 namespace {
@@ -151,6 +152,7 @@ void Lowering::run() {
   if (!function_.defined) return;
   cfg_ = build_cfg(builder_.source, function_);
   references_.reserve(function_.instructions.size() * 4);
+  const std::vector<bool> early_uses = uses_of_pending_loads(function_, cfg_);
   for (const Block& block : cfg_.blocks) {
     block_start_.push_back(static_cast<uint32_t>(program.code.size()));
     if (block.join) {
@@ -161,6 +163,10 @@ void Lowering::run() {
     }
     for (instruction_number_ = block.first; instruction_number_ < block.last; ++instruction_number_) {
       instruction_ = &function_.instructions[instruction_number_];
+      if (!early_uses.empty() && early_uses[instruction_number_]) {
+        auto op = emit_unguarded(handlers::tcgen05_load_use());
+        use_pending_loads(op);
+      }
       const Match match = match_form(builder_.source, function_, *instruction_);
       if (match.form->exists_on(device()))
         match.form->lower(*this, match);
