@@ -358,6 +358,11 @@ void load_and_reduce(const TensorMemory& tmem, const Access& access, uint32_t ma
   }
 }
 
+void finish_loads(Warp& warp) {
+  while (warp.pending_tmem_loads)
+    warp.cta->cluster->events.drain(tmem_port_queue(warp.cta->rank, warp.index), 1);
+}
+
 }  // namespace
 
 void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t address, int32_t half_offset,
@@ -399,6 +404,9 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
     store(tmem, access, warp.mask, registers);
     return report_performed(*warp.cta->cluster, ticket);
   }
+  // The port is in order: older loads of the quarter read what was there before.
+  for (Warp& other : warp.cta->warps)
+    if (other.index % 4 == warp.index % 4) finish_loads(other);
   // Source registers are read at issue; the cells are undefined until wait::st.
   std::vector<Row> values;
   for (const Row* row : registers) values.push_back(*row);
@@ -419,8 +427,7 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
 }
 
 bool tcgen05_wait_ld(Warp& warp) {
-  while (warp.pending_tmem_loads)
-    warp.cta->cluster->events.drain(tmem_port_queue(warp.cta->rank, warp.index), 1);
+  finish_loads(warp);
   observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, true); });
   return true;
 }
