@@ -48,3 +48,31 @@ TEST_CASE("a CTA may end while its bulk stores read shared memory", "[one_op]") 
   for (const char* schedule : {"functional", "lazy", "random"})
     CHECK(run({body, "", "sm_90", 32, 2}, 64, schedule) == expected);
 }
+
+// CUTLASS's epilogues let all lanes of a warp issue one TMA store.
+TEST_CASE("a TMA store that a whole warp issues is one store", "[one_op][emulator-only]") {
+  if (!can_run("sm_90")) return;
+  Driver& driver = driver_for("sm_90");
+  const std::string body =
+      "  .shared .align 128 .b8 box[128];\n  mov.u32 %r90, box;\n  mad.lo.u32 %r1, %thread, 4, %r90;\n"
+      "  st.shared.u32 [%r1], %thread;\n  fence.proxy.async.shared::cta;\n  bar.sync 0;\n  mov.u32 %r2, 0;\n"
+      "  mov.b64 %w1, map;\n  cvta.param.u64 %w1, %w1;\n"
+      "  cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%w1, {%r2}], [%r90];\n"
+      "  cp.async.bulk.commit_group;\n  cp.async.bulk.wait_group 0;\n";
+  const Buffer target(driver, 128);
+  CUtensorMap map;
+  const cuuint64_t dims[] = {32}, strides[] = {0};
+  const cuuint32_t box[] = {32}, steps[] = {1};
+  REQUIRE(driver.cuTensorMapEncodeTiled(
+              &map, CU_TENSOR_MAP_DATA_TYPE_INT32, 1, reinterpret_cast<void*>(target.address()), dims,
+              strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS);
+  uint64_t before[8], after[8];
+  driver.counters(before);
+  run_kernel({body, "", "sm_90"}, CUdeviceptr{0}, 1, &map);
+  driver.counters(after);
+  std::vector<uint32_t> expected(32);
+  for (uint32_t t = 0; t < 32; ++t) expected[t] = t;
+  CHECK(target.read<uint32_t>() == expected);
+  CHECK(after[5] - before[5] == 128);  // bytes of TMA
+}

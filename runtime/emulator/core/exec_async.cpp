@@ -1,6 +1,8 @@
 // mbarriers and bulk copies: operands are decoded per lane here, the work is done by engines/.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "core/aligned.hpp"
 #include "core/exec.hpp"
 #include "core/handlers.hpp"
@@ -113,11 +115,19 @@ Step arrive_after_copies(Exec& x, const MicroOp& op) {
       copy_async_arrive(*x.warp, static_cast<int>(lane), shared_operand(x, op, lane), op.aux != 0);
   });
 }
+
+bool same_store(const TensorCopy& a, const TensorCopy& b) {
+  return a.map == b.map && a.shared == b.shared && a.coordinates == b.coordinates;
+}
+
 // ---- tensor copies: src0 shared address, src1 map, src2 mbarrier or kNoRow, src3 multicast mask or kNoRow;
 // list: coordinates. imm: shared offset; mode: mbarrier offset; aux: bits 0-3 rank, 4-5 cta_group, 6
 // gather/scatter, 8-11 reduction; dst2: pool index unused.
+// A store that all lanes of a warp execute with the same operands is performed once, as by the device's copy
+// unit: CUTLASS's epilogues let a whole warp issue it.
 template <int kKind>
 Step copy_tensor(Exec& x, const MicroOp& op) {
+  std::optional<TensorCopy> first;
   return each_lane(x, op, [&](uint32_t lane) {
     TensorCopy c;
     c.rank = static_cast<int>(op.aux & 15);
@@ -135,6 +145,10 @@ Step copy_tensor(Exec& x, const MicroOp& op) {
     }
     const uint64_t map_window = c.map & ~uint64_t{0xffffffff};
     if (map_window == 0) c.map += kParamWindow;  // an address of the .param space
+    if (kKind == 1 && c.reduce == ReduceOp::None) {
+      if (first && same_store(*first, c)) return;
+      if (!first) first = c;
+    }
     if (kKind == 0)
       tma_load(*x.warp, static_cast<int>(lane), c);
     else if (kKind == 1)
