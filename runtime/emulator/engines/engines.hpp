@@ -146,7 +146,8 @@ void tcgen05_commit(Warp& warp, int lane, uint32_t mbarrier, std::optional<uint1
 // ---- end of a CTA --------------------------------------------------------------------------------------
 // Work still in flight or tensor memory still allocated when the last warp exits: a sentence per finding,
 // empty if clean.  Bulk stores may be in flight (the device keeps the shared memory until they have read it),
-// and so may stores to tensor memory: public kernels leave out the last wait_group.read and the last wait::st.
+// and so may stores to tensor memory: public kernels leave out the last wait_group.read and the last
+// wait::st.
 std::vector<std::string> engines_at_exit(Cta& cta);
 
 }  // namespace mxfa::emulator

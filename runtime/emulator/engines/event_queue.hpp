@@ -62,18 +62,16 @@ class EventQueue {
   uint64_t queues_ = 0, sequence_ = 0, trace_ = 0;
 };
 
-// Queues that exist without being asked for: the tensor pipe of a CTA, and the port through which the warps of
-// one lane quarter load and store tensor memory.  The port is in order: public kernels hand values from one warp
-// to another of the same quarter by tcgen05.st, an mbarrier and tcgen05.ld without a wait::st.
+// Queues that exist without being asked for: the tensor pipe of a CTA, and the port through which the warps
+// of one lane quarter load and store tensor memory.  The port is in order: public kernels hand values from
+// one warp to another of the same quarter by tcgen05.st, an mbarrier and tcgen05.ld without a wait::st.
 inline constexpr uint64_t kFixedQueue = 1ull << 63;
 inline uint64_t tensor_queue(uint32_t rank) { return kFixedQueue | (uint64_t{rank} << 32); }
 inline uint64_t tmem_port_queue(uint32_t rank, uint32_t warp) {
   return tensor_queue(rank) | (1ull << 24) | warp % 4;
 }
 
-inline bool is_tmem_access(uint64_t queue) {
-  return (queue & kFixedQueue) != 0 && (queue >> 24 & 255) == 1;
-}
+inline bool is_tmem_access(uint64_t queue) { return (queue & kFixedQueue) != 0 && (queue >> 24 & 255) == 1; }
 inline uint64_t pair_queue(uint32_t rank) {  // the tensor pipe of a pair of CTAs (cta_group::2)
   return tensor_queue(rank & ~1u) | (4ull << 24);
 }
