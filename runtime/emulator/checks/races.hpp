@@ -38,6 +38,10 @@ class Races : public Observer {
                   uint32_t destination) override;
   void tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t columns) override;
   void tmem_waited(Warp& warp, bool loads) override;
+  // The strict mode asks for wait::ld, as the PTX ISA does; published kernels go without.
+  void tmem_load_used(Warp& warp) override {
+    if (mode_ != CheckMode::Strict) tmem_waited(warp, true);
+  }
   void tensor_commit(Warp& warp, uint64_t ticket, int lane, int cta_group,
                      std::span<const uint32_t> mbarriers) override;
 

@@ -103,7 +103,7 @@ Step wait(Exec& x, const MicroOp&) {
 
 Step load_use(Exec& x, const MicroOp&) {
   x.leave();
-  tcgen05_wait_ld(*x.warp);
+  tcgen05_load_used(*x.warp);
   return Step::Continue;
 }
 

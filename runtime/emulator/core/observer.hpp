@@ -163,6 +163,7 @@ class Observer {
   virtual void tmem_waited(Warp&, bool /*loads*/) {}  // wait::ld, wait::st
   virtual void tensor_commit(Warp&, uint64_t /*ticket*/, int /*lane*/, int /*cta_group*/,
                              std::span<const uint32_t> /*mbarriers*/) {}
+  virtual void tmem_load_used(Warp&) {}  // before wait::ld: the loads of the warp are complete all the same
 };
 
 // Calls event(observer) for each observer of a launch.

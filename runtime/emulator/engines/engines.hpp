@@ -118,6 +118,7 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
                 std::span<Row* const> registers, const std::optional<TmemReduction>& reduction = {});
 void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t address, int32_t half_offset,
                 std::span<const Row* const> registers);
+void tcgen05_load_used(Warp& warp);  // a register of a load is used before wait::ld
 bool tcgen05_wait_ld(Warp& warp);  // performs what is pending; never blocks for long
 bool tcgen05_wait_st(Warp& warp);
 void tcgen05_fence(Warp& warp, bool before_thread_sync);

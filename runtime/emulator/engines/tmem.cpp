@@ -426,6 +426,11 @@ void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t
                 });
 }
 
+void tcgen05_load_used(Warp& warp) {
+  finish_loads(warp);
+  observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_load_used(warp); });
+}
+
 bool tcgen05_wait_ld(Warp& warp) {
   finish_loads(warp);
   observe(*warp.cta->cluster->grid, [&](Observer& o) { o.tmem_waited(warp, true); });
