@@ -5,6 +5,13 @@
 
 namespace mxfa::ptx {
 
+// The same value, of which the compiler knows nothing more; emits nothing.  What follows from it is then not
+// computed early and kept in registers.
+MXFA_DEVICE int32_t opaque(int32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // %laneid; sm_20.
 MXFA_DEVICE uint32_t lane_id() {
   uint32_t value;

@@ -53,7 +53,7 @@ compiles() {  # DEVICE SHAPES...
 }
 compiles emulator:b200 configs/shapes/{cross,masks,quantize,quickstart}.json
 compiles emulator:gb300 configs/shapes/{cross,masks}.json
-compiles emulator:h200 configs/shapes/{masks,quantize}.json
+compiles emulator:h200 configs/shapes/{masks,backward,quantize}.json
 
 # Every synchronisation deleted in turn: found, or known.json says why not.  --strict where the kernel keeps
 # the letter of the PTX ISA.

@@ -304,6 +304,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     MXFA_DEVICE void store_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
       // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (keys 0-7 | 8-15) x
       // (queries 0-7 | 8-15).
+      const int lane = opaque(this->lane);
       int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
       uint32_t address = ds_box(ring.stage, group) + row * 128;
 #pragma unroll
@@ -430,6 +431,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       // This warp's rows of the dS box that comes next are free once both have read the last step that used
       // it.
       acquire_ds();
+      const int lane = opaque(this->lane);  // addresses must not live in registers during the walk
       uint32_t scratch = ds_box(ring.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
       store_warp_rows<kD>(dv, 1.0f, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
