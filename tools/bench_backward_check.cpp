@@ -87,13 +87,12 @@ class Sampler {
 };
 
 void solve(std::vector<Case>& cases) {
-  reference::BackwardOptions options = reference::hopper_backward_numerics();
-  options.threads = 1;  // a sample is little work; the samples run side by side
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < cases.size();) {
       Case& one = cases[i];
-      reference::BackwardOptions own = options;
+      reference::BackwardOptions own = reference::hopper_backward_numerics(one.problem.head_dim);
+      own.threads = 1;  // a sample is little work; the samples run side by side
       own.more_tiles = one.more_tiles;
       one.want = attention_backward(one.problem, one.q, one.k, one.v, one.d_o, one.o, one.lse, own);
     }

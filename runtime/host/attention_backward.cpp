@@ -10,7 +10,7 @@ namespace mxfa {
 namespace {
 
 constexpr int32_t kBoxRows = 64;  // rows of every box that the main kernel loads
-constexpr int32_t kDqUnitRows = 8;
+constexpr int32_t kDqUnitRows = 16;
 
 void check_options(const mxfa_attention& a, const mxfa_attention_backward_options& o) {
   if (o.dq_accumulate != MXFA_DQ_FP32 && o.dq_accumulate != MXFA_DQ_FP16)
@@ -62,6 +62,20 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
                          {"deterministic", o.deterministic != 0},
                          {"dkv_output", o.dkv_output == MXFA_MXFP8 ? "mxfp8" : "bf16"}};
   return options;
+}
+
+// Whether a tile of keys meets fewer than 1024 query rows on average: two tiles of K and V in flight are then
+// worth more than room to stage dQ (measured; docs/hopper.md).
+bool walks_are_short(const mxfa_plan& plan) {
+  constexpr int64_t kRows = 1024, kTileKeys = 128;
+  const bool broadcast = plan.attention.broadcast_q != 0;
+  int64_t tiles = 0, rows = 0;
+  for (int32_t b = 0; b < plan.k.batch(); ++b) {
+    const int64_t of_sequence = (plan.k.length(b) + kTileKeys - 1) / kTileKeys;
+    tiles += of_sequence;
+    rows += of_sequence * plan.q.length(broadcast ? 0 : b);
+  }
+  return rows * (plan.attention.heads_q / plan.attention.heads_kv) < kRows * tiles;
 }
 
 // With broadcast_q all sequences add to one dQ.  Copies of it spread the additions over addresses; they
@@ -183,7 +197,8 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
                                       {{"head_dim", attention.head_dim},
                                        {"right_mask", right >= 0, true},
                                        {"left_mask", left >= 0, true},
-                                       {"deterministic", plan->backward_options.deterministic != 0, true}},
+                                       {"deterministic", plan->backward_options.deterministic != 0, true},
+                                       {"short_walk", walks_are_short(*plan), true}},
                                       attention.kernel);
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {

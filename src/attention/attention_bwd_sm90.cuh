@@ -11,16 +11,17 @@
 // accumulators from R24 on and keeps two back, so 192 of them need a budget above 218: two compute warpgroups
 // of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the registers of S^T, the
 // warpgroup's half of dQ those of dP^T.  One step of a warpgroup:
-//     wait for S^T, dP^T | P, dS, dS to shared memory | issue dQ(i-1), dV(i), dK(i) | wait for dQ, add it
-//     | issue dP^T(i+1) | wait for dV, dK | issue S^T(i+1)
+//     wait for S^T, dP^T | P, dS, dS to shared memory | issue dQ(i-1), dV(i), dK(i) | wait for dQ, add or
+//     stage it | issue dP^T(i+1) | wait for dV, dK | issue S^T(i+1) | hand what is staged to the copy engine
 // The MMAs are one block, the arithmetic another, of about the same length: the two warpgroups fall into
 // turns, one computing while the other multiplies.  That dQ is one step late is what lets them: it needs the
-// dS of both, and neither waits for the other's.
+// dS of both, and neither waits for the other's.  The copy engine gets its share of dQ last: the fence before
+// it waits for the stores, and by then S^T and dP^T are on their way.
 //
 // What bounds it (docs/hopper.md): shared memory.  A step of 64 x 128 at D = 128 reads 256 KB of operands and
 // writes 48 KB, 2430 clocks at 128 bytes beside 2560 of MMA.  Staging dQ for bulk reductions adds 64 KB;
-// reductions from registers add nothing there but hold up the load/store unit.  Config::direct_chunks divides
-// dQ between the two.
+// reductions from registers add nothing there but hold up the warps that issue them (a quarter of a step).
+// Config::direct_chunks divides dQ between the two.
 //
 // Hand-overs are mbarriers: K|V, Q|dO rings filled by the producer, a dS ring between the compute
 // warpgroups.  A warpgroup without a visible pair in a step takes part in the hand-overs and in dQ.
@@ -135,7 +136,9 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     uint32_t smem;
     int group, warp, lane;
     PipelineState<kKvStages> kv;
-    PipelineState<kQStages> ring;  // of Q|dO and of dS, which advance together: registers are scarce
+    // Q|dO and dS advance together; one state for both cost five percent of the cycles (docs/hopper.md).
+    PipelineState<kQStages> ring;
+    PipelineState<kDsStages> ds;
     // The step whose dQ is still to come: its dS and K, the K|V stage to give back with it (-1: others need
     // it still), its first unit in the accumulators, and how many of this warpgroup's rows the sequence has.
     bool late;
@@ -145,6 +148,9 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
 
     MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
     MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
+    MXFA_DEVICE uint32_t staging() const {
+      return smem + kStagingOffset + (4 * group + warp) * kStagingBytes;
+    }
     MXFA_DEVICE uint32_t ds_box(uint32_t stage, int of) const {
       return smem + kDsOffset + (stage * kCompute + of) * kDsBytes;
     }
@@ -186,7 +192,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     MXFA_DEVICE void take_turn() {
       end_turn();
       if (late_rows <= 16 * warp) return;
-      int index = 2 * (late_unit + 2 * warp) + (kSplitRows ? 0 : group),
+      int index = 2 * (late_unit + warp) + (kSplitRows ? 0 : group),
           turn = uniform(ld_shared_b32(turn_slot()));
       while (uniform(ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index)) != turn) {
       }
@@ -214,9 +220,9 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
     // branch.
     MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
-      uint32_t stage = ring.stage ^ 1;
+      uint32_t stage = ds.stage ^ 1;
       if (kDeterministic && late) take_turn();
-      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ring.stage == 0 ? ring.phase ^ 1 : ring.phase);
+      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
       uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
       uint64_t b =
           wgmma_descriptor(late_keys + (kSplitRows ? 0 : group * kKvPanel), kKvPanel, 1024, Swizzle::k128B);
@@ -228,54 +234,55 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
                             descriptor_advance(b, step * 2048), true);
       wgmma_commit();
     }
-    // ... is complete: adds it to the workspace.
-    MXFA_DEVICE void add_dq(const float (&acc)[kUnitN / 2]) {
-      if (!late) return;
+    // ... is complete: adds it to the workspace, or stages it for flush_dq (true).
+    MXFA_DEVICE bool add_dq(const float (&acc)[kUnitN / 2]) {
+      if (!late) return false;
       // The step has become the one before the last.
       if (lane == 0) {
-        mbarrier_arrive(smem + kDsEmpty + 8 * (ring.stage ^ 1));
+        mbarrier_arrive(smem + kDsEmpty + 8 * (ds.stage ^ 1));
         if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
+      if (late_rows <= 16 * warp) return false;  // rows past the end are the next sequence's
       int panel = kSplitRows ? 0 : group;
-      if (late_rows <= 16 * warp) return;          // rows past the end are the next sequence's
-      int chunks = min_of(kD / 8 - 8 * panel, 8);  // D = 96 has half a second panel
-      constexpr int kUnitFloats = kDqUnit * kD;
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * kUnitFloats +
-                   panel * 4 * 128 + 4 * lane;
+      int chunks = dq_chunks(panel);
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + warp) * (kDqUnit * kD) +
+                   panel * 8 * 128 + 4 * lane;
       // Shared memory and the load/store unit are both short of time: each carries a share.
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // a thread's two rows
-        if (16 * warp + 8 * half + lane / 4 >= late_rows) continue;
-#pragma unroll
-        for (int c = 0; c < kDirectChunks; c += 2)
-          if (c < chunks)
-            red_global_add_v4_f32(out + half * kUnitFloats + 64 * c, acc[4 * c + 2 * half],
-                                  acc[4 * c + 2 * half + 1], acc[4 * c + 2 * half + 4],
-                                  acc[4 * c + 2 * half + 5]);
-      }
-      if (kStagedChunks == 0 || chunks <= kDirectChunks) return;
-      uint32_t staging = smem + kStagingOffset + (4 * group + warp) * kStagingBytes;
-      bool leader = elect_one();
-      if (leader) bulk_wait_group_read<0>();
+      for (int c = 0; c < kDirectChunks; ++c)
+        if (c < chunks)
+          red_global_add_v4_f32(out + 128 * c, acc[4 * c], acc[4 * c + 1], acc[4 * c + 2], acc[4 * c + 3]);
+      if (kStagedChunks == 0 || chunks <= kDirectChunks) return false;
+      if (elect_one()) bulk_wait_group_read<0>();
       warp_sync();  // the buffer has been read
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int c = kDirectChunks; c < 8; c += 2)
-          st_shared_v4(staging + half * (kStagingBytes / 2) + 256 * (c - kDirectChunks) + 16 * lane,
-                       {float_bits(acc[4 * c + 2 * half]), float_bits(acc[4 * c + 2 * half + 1]),
-                        float_bits(acc[4 * c + 2 * half + 4]), float_bits(acc[4 * c + 2 * half + 5])});
+      for (int c = kDirectChunks; c < 8; ++c)
+        st_shared_v4(staging() + 512 * (c - kDirectChunks) + 16 * lane,
+                     {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
+                      float_bits(acc[4 * c + 3])});
+      return true;
+    }
+    // The step that has been staged is still the late one.
+    MXFA_DEVICE void flush_dq() {
       fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
       warp_sync();
-      if (leader) {
-        float* staged = out - 4 * lane + 64 * kDirectChunks;
-        bulk_reduce_add_f32(staged, staging, 256 * (chunks - kDirectChunks));
-        if (late_rows > 16 * warp + 8)
-          bulk_reduce_add_f32(staged + kUnitFloats, staging + kStagingBytes / 2,
-                              256 * (chunks - kDirectChunks));
-        bulk_commit_group();
-      }
+      if (!elect_one()) return;
+      int panel = kSplitRows ? 0 : group;
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + warp) * (kDqUnit * kD) +
+                   panel * 8 * 128 + 128 * kDirectChunks;
+      bulk_reduce_add_f32(out, staging(), 512 * (dq_chunks(panel) - kDirectChunks));
+      bulk_commit_group();
+    }
+    // Of a panel, of 8 channels each: D = 96 has half a second panel.
+    MXFA_CONSTEXPR static int dq_chunks(int panel) {
+      return kD % 64 == 0 ? 8 : min_of(kD / 8 - 8 * panel, 8);
+    }
+
+    // Columns 16 s .. 16 s + 15 of an accumulator are exactly the A fragment of step s.
+    MXFA_DEVICE static void convert(uint32_t (&to)[kTileM / 4], const float (&from)[kTileM / 2]) {
+#pragma unroll
+      for (int i = 0; i < kTileM / 4; ++i) to[i] = cvt_rn_bf16x2_f32(from[2 * i + 1], from[2 * i]);
     }
 
     // Scores of pairs that do not see each other become -inf (a select: NaN cannot pass).
@@ -296,21 +303,21 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       }
     }
 
-    MXFA_DEVICE void acquire_ds() { mbarrier_wait(smem + kDsEmpty + 8 * ring.stage, ring.phase ^ 1); }
+    MXFA_DEVICE void acquire_ds() { mbarrier_wait(smem + kDsEmpty + 8 * ds.stage, ds.phase ^ 1); }
     MXFA_DEVICE void publish_ds() {
       warp_sync();
-      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * ring.stage);
+      if (lane == 0) mbarrier_arrive(smem + kDsFull + 8 * ds.stage);
     }
     MXFA_DEVICE void store_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
       // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (keys 0-7 | 8-15) x
       // (queries 0-7 | 8-15).
-      const int lane = opaque(this->lane);
       int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
-      uint32_t address = ds_box(ring.stage, group) + row * 128;
+      // The swizzle is an exclusive or, and so is the way from one step of 16 queries to the next.
+      uint32_t address = ds_box(ds.stage, group) + row * 128 + (((lane / 16) ^ (row & 7)) << 4);
 #pragma unroll
       for (int step = 0; step < kTileM / 16; ++step)
-        stmatrix_x4(address + (step / 4) * kBox + (((2 * (step % 4) + lane / 16) ^ (row & 7)) << 4),
-                    ds_bf16[4 * step], ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
+        stmatrix_x4((address ^ ((step % 4) << 5)) + (step / 4) * kBox, ds_bf16[4 * step],
+                    ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
       fence_proxy_async_shared_cta();  // written by ordinary stores, read by wgmma through the async proxy
     }
 
@@ -332,27 +339,36 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
       }
       uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
+      convert(p_bf16, s);
+      if constexpr (kEarlyDv) {
+        wgmma_fence();
+        issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
+        wgmma_commit();
+      }
 #pragma unroll
       for (int j = 0; j < kTileM / 8; ++j) {
         F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
-        dp[4 * j] = s[4 * j] * (dp[4 * j] - delta.x);
-        dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
-        dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
-        dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
-        // Columns 16 i .. 16 i + 15 of an accumulator are exactly the A fragment of step i.
-        p_bf16[2 * j] = cvt_rn_bf16x2_f32(s[4 * j + 1], s[4 * j]);
-        p_bf16[2 * j + 1] = cvt_rn_bf16x2_f32(s[4 * j + 3], s[4 * j + 2]);
-        ds_bf16[2 * j] = cvt_rn_bf16x2_f32(dp[4 * j + 1], dp[4 * j]);
-        ds_bf16[2 * j + 1] = cvt_rn_bf16x2_f32(dp[4 * j + 3], dp[4 * j + 2]);
+        dp[4 * j] = probability(s, p_bf16, 4 * j) * (dp[4 * j] - delta.x);
+        dp[4 * j + 1] = probability(s, p_bf16, 4 * j + 1) * (dp[4 * j + 1] - delta.y);
+        dp[4 * j + 2] = probability(s, p_bf16, 4 * j + 2) * (dp[4 * j + 2] - delta.x);
+        dp[4 * j + 3] = probability(s, p_bf16, 4 * j + 3) * (dp[4 * j + 3] - delta.y);
       }
+      convert(ds_bf16, dp);
       acquire_ds();
       store_ds(ds_bf16);
       publish_ds();
       issue_dq(acc);
       wgmma_fence();
-      issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
+      if constexpr (!kEarlyDv) issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
       issue_gradient(dk, ds_bf16, queries());
       wgmma_commit();
+    }
+    // P for dS.  Where dV already reads the rounded P, that one is kept: the registers of the exact one are
+    // needed.
+    MXFA_DEVICE static float probability(const float (&s)[kTileM / 2], const uint32_t (&p_bf16)[kTileM / 4],
+                                         int i) {
+      if constexpr (!kEarlyDv) return s[i];
+      return i % 2 == 0 ? bf16x2_low(p_bf16[i / 2]) : bf16x2_high(p_bf16[i / 2]);
     }
 
     // No pair of this warpgroup sees each other: its dS is zero, its share of dQ is due all the same.
@@ -372,19 +388,20 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       issue_dq(acc);
       wgmma_wait<0>();
       wgmma_pin(acc);
-      add_dq(acc);
+      if (add_dq(acc)) flush_dq();
     }
 
     // The step is over but for its dQ.
     MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
       if (kDeterministic) note_turn(t, m);
       late = true;
-      late_ds = ds_box(ring.stage, 0);
+      late_ds = ds_box(ds.stage, 0);
       late_keys = keys();
       late_release = -1;
       late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
       late_unit = unit + m * (kTileM / kDqUnit) + (kSplitRows ? group * (64 / kDqUnit) : 0);
       ring.advance();
+      ds.advance();
       next(t, m);
       if (m == t.m_start) unit += p.dq_units;
     }
@@ -410,17 +427,25 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
           uint32_t empty = smem + kQEmpty + 8 * ring.stage;
           wgmma_wait<1>();  // dQ
           wgmma_pin(acc);
-          add_dq(acc);
-          advance(t, m, unit);
-          if (--left == 0 || !seen.any(m)) {
+          bool staged = add_dq(acc);
+          int m_next = m;
+          next(t, m_next);
+          PipelineState<kQStages> at = ring;
+          at.advance();
+          bool more = --left != 0 && seen.any(m_next);  // (no wgmma may stand in a branch that joins again)
+          if (!more) {
             wgmma_wait<0>();
             if (lane == 0) mbarrier_arrive(empty);
+            if (staged) flush_dq();
+            advance(t, m, unit);
             break;
           }
-          start_dp(dp, ring);  // in the registers dQ had
-          wgmma_wait<1>();     // dV and dK: the next S^T takes the registers of their operands
+          start_dp(dp, at);  // in the registers dQ had
+          wgmma_wait<1>();   // dV and dK: the next S^T takes the registers of their operands
           if (lane == 0) mbarrier_arrive(empty);
-          start_s(s, ring);
+          start_s(s, at);
+          if (staged) flush_dq();
+          advance(t, m, unit);
         }
       }
     }
@@ -432,7 +457,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       // it.
       acquire_ds();
       const int lane = opaque(this->lane);  // addresses must not live in registers during the walk
-      uint32_t scratch = ds_box(ring.stage, group) + 2048 * warp;
+      uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
       store_warp_rows<kD>(dv, 1.0f, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
                           p.stride_dv, rows, lane);
@@ -508,7 +533,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       }
     } else {
       setmaxnreg_inc<Config::compute_registers>();
-      Compute compute{p, smem, warp / 4 - 1, warp % 4, int(lane_id())};
+      Compute compute{p, smem, uniform(warp / 4 - 1), uniform(warp % 4), int(lane_id())};
       compute.run();
     }
   }

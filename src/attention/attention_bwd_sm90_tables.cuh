@@ -16,7 +16,6 @@ struct AttentionBwdSm90Tables {
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
   // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
   static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
-  static_assert(kDirectChunks % 2 == 0, "16 channels are added at a time");
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
@@ -37,6 +36,9 @@ struct AttentionBwdSm90Tables {
   static constexpr int kUnitN = 64;
   static constexpr int kStagingBytes = kStagedChunks * 512;  // of one warp
   static constexpr bool kSplitRows = kTileM == 128;
+  // dV is issued before dS is computed.  At D = 64 that hides half of the arithmetic; at D = 128, where a
+  // product takes as long as the arithmetic, an unbroken block of products is better (docs/hopper.md).
+  static constexpr bool kEarlyDv = kD == 64;
 
   static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
   static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;

@@ -79,7 +79,8 @@ void check_gradient_bounds(const BackwardInputs& inputs, const BackwardOutputs& 
   const AttentionInputs& in = inputs.forward;
   const std::vector<double> lse(outputs.lse.begin(), outputs.lse.end());
   const Gradients want = attention_backward(in.problem, in.q, in.k, in.v, as_double(inputs.d_o),
-                                            as_double(outputs.o), lse, hopper_backward_numerics());
+                                            as_double(outputs.o), lse,
+                                            hopper_backward_numerics(in.problem.head_dim));
   if (const auto wrong = first_gradient_outside_bound(in.problem, decoded(outputs), want)) FAIL_CHECK(*wrong);
 }
 

@@ -102,18 +102,21 @@ class KeyHead {
       double s_absolute = 0, dp_absolute = 0;
       const double x = dot(q, &in_.k[row_k], dim_, &s_absolute) * c - l;
       const double dp = dot(d_o, &in_.v[row_k], dim_, &dp_absolute);
-      const double probability = std::exp2(x), ds = probability * (dp - delta);
-      double p = probability, s = ds, p_spread = 0, s_spread = 0;
-      if (in_.options.round_bf16) p = round_to_bf16(probability), s = round_to_bf16(ds);
+      const double probability = std::exp2(x);
+      const double p = in_.options.round_bf16 ? round_to_bf16(probability) : probability;
+      const double p_in_ds = in_.options.rounded_p_in_ds ? p : probability, ds = p_in_ds * (dp - delta);
+      const double s = in_.options.round_bf16 ? round_to_bf16(ds) : ds;
+      double p_spread = 0, s_spread = 0;
       if (in_.options.bounds) {
         const double x_error =
             fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l));
         const double p_error = probability * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
         const double difference_error =
             fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));
-        const double s_error = p_error * (std::fabs(dp - delta) + difference_error) +
-                               probability * difference_error + kFp32Step * std::fabs(ds);
         p_spread = in_.options.round_bf16 ? rounding_spread(probability, p, p_error) : p_error;
+        const double s_error = (in_.options.rounded_p_in_ds ? p_spread : p_error) *
+                                   (std::fabs(dp - delta) + difference_error) +
+                               p_in_ds * difference_error + kFp32Step * std::fabs(ds);
         s_spread = in_.options.round_bf16 ? rounding_spread(ds, s, s_error) : s_error;
       }
       const bool bounds = in_.options.bounds;
@@ -152,9 +155,10 @@ void scale_all(std::vector<double>& values, std::vector<double>& bound, double s
 
 }  // namespace
 
-BackwardOptions hopper_backward_numerics() {
+BackwardOptions hopper_backward_numerics(int head_dim) {
   BackwardOptions options;
   options.round_bf16 = options.bounds = true;
+  options.rounded_p_in_ds = head_dim == 64;
   return options;
 }
 

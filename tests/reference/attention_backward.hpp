@@ -17,12 +17,13 @@ namespace mxfa::reference {
 
 struct BackwardOptions {
   bool round_bf16 = false;  // P and dS, before the products of dV, dK and dQ
+  bool rounded_p_in_ds = false;  // dS is computed from the rounded P, not from the exact one
   bool bounds = false;      // fill the bounds
   int threads = 0;          // 0: all of the machine
   double more_tiles = 0;    // tiles of keys that add to a row of dQ beside those of the problem
 };
-// What the Hopper kernel is compared with: rounded, with bounds.
-BackwardOptions hopper_backward_numerics();
+// What the Hopper kernel is compared with: rounded, with bounds; at head_dim 64 it keeps only the rounded P.
+BackwardOptions hopper_backward_numerics(int head_dim);
 
 struct Gradients {
   std::vector<double> dq;      // [rows_q, heads_q, head_dim]

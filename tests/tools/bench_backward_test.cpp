@@ -44,7 +44,7 @@ struct Solved {
     lse.assign(forward.lse.begin(), forward.lse.end());
     const auto gradients = reference::attention_backward(
         problem, exact(q), exact(k), exact(v), exact(d_o), exact(o),
-        std::vector<double>(lse.begin(), lse.end()), reference::hopper_backward_numerics());
+        std::vector<double>(lse.begin(), lse.end()), reference::hopper_backward_numerics(problem.head_dim));
     dq = stored(gradients.dq), dk = stored(gradients.dk), dv = stored(gradients.dv);
   }
   FetchRows fetch(const std::vector<uint16_t>& tensor, int heads) const {
