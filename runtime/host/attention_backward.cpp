@@ -10,7 +10,7 @@ namespace mxfa {
 namespace {
 
 constexpr int32_t kBoxRows = 64;  // rows of every box that the main kernel loads
-constexpr int32_t kDqUnitRows = 16;
+constexpr int32_t kDqUnitRows = 8;
 
 void check_options(const mxfa_attention& a, const mxfa_attention_backward_options& o) {
   if (o.dq_accumulate != MXFA_DQ_FP32 && o.dq_accumulate != MXFA_DQ_FP16)

@@ -32,23 +32,26 @@ struct AttentionBwdFinish {
     }
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
     int row = kRows * m + 16 * warp;
-    // A warp's 16 rows are a unit, which may be past the end and another sequence's.
+    // A warp's 16 rows are two units; the second, or both, may be past the end and another sequence's.
     constexpr int kUnitFloats = kDqUnit * kD;
     const float* units =
         pointer<const float>(p.dq_accumulator) + 4 * lane +
         (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitFloats;
-    if (row >= q.length) return;
     float x[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;
     for (int replica = 0; replica < p.dq_replicas; ++replica) {
 #pragma unroll
-      for (int c = 0; c < kD / 8; ++c) {
-        U32x4 v = ld_global_nc_v4(units + 128 * c);
-        x[4 * c] += bits_float(v.x);
-        x[4 * c + 1] += bits_float(v.y);
-        x[4 * c + 2] += bits_float(v.z);
-        x[4 * c + 3] += bits_float(v.w);
+      for (int half = 0; half < 2; ++half) {
+        if (row + kDqUnit * half >= q.length) continue;
+#pragma unroll
+        for (int i = 0; i < kD / 16; ++i) {
+          U32x4 v = ld_global_nc_v4(units + kUnitFloats * half + 128 * i);
+          x[8 * i + 2 * half] += bits_float(v.x);
+          x[8 * i + 2 * half + 1] += bits_float(v.y);
+          x[8 * i + 2 * half + 4] += bits_float(v.z);
+          x[8 * i + 2 * half + 5] += bits_float(v.w);
+        }
       }
       units += int64_t(p.heads_q) * p.dq_units * kUnitFloats;
     }

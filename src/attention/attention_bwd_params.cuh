@@ -3,17 +3,19 @@
 //   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
 //                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
 //                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_units][16 x D], unscaled dQ in units of 16 query rows and
-//                   in the order in which a warp holds accumulators: [8 channels][lane][4]; lane l has
-//                   columns 2 (l % 4) and the next of row l/4, then of row l/4 + 8.  A warp adds 512
-//                   contiguous bytes at a time.
-//   turns           int32 [dq_replicas][heads_q][dq_units][2], with `deterministic` only: how many tiles of
-//                   keys have added to a unit's panel of 64 channels.
+//   dq_accumulator  float [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and
+//   in
+//                   the order in which a warp holds accumulators: [16 channels][lane][4]; lane l has row l/4
+//                   and columns 2 (l % 4), the next, and those 8 further on.  A warp adds 512 contiguous
+//                   bytes at a time.
 // A sequence starts on a tile and on a unit of its own, so that none holds rows of two: sequence b at
 // offsets_q[b] / rows + b, which leaves every sequence ceil(len / rows) of them, the whole batch
 // offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at
 // b * ceil(len / R) and all sequences share the accumulators of the one Q, in dq_replicas copies that spread
 // the additions over addresses.
+//   turns           int32 [dq_replicas][heads_q][dq_units][2], with `deterministic` only: how many tiles of
+//   keys
+//                   have added to the 16 rows from a unit on and a panel of 64 channels.
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/types.cuh"
@@ -45,7 +47,7 @@ struct AttentionBackwardParams {
 // Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.
 MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
 
-inline constexpr int kDqUnit = 16;
+inline constexpr int kDqUnit = 8;
 
 // First tile (or unit) of `rows` rows of a sequence whose tokens start at `first`.
 MXFA_DEVICE int32_t padded_start(int32_t first, int32_t batch, int rows) { return first / rows + batch; }

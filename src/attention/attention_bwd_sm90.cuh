@@ -192,7 +192,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     MXFA_DEVICE void take_turn() {
       end_turn();
       if (late_rows <= 16 * warp) return;
-      int index = 2 * (late_unit + warp) + (kSplitRows ? 0 : group),
+      int index = 2 * (late_unit + 2 * warp) + (kSplitRows ? 0 : group),
           turn = uniform(ld_shared_b32(turn_slot()));
       while (uniform(ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index)) != turn) {
       }
@@ -246,21 +246,30 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       if (late_rows <= 16 * warp) return false;  // rows past the end are the next sequence's
       int panel = kSplitRows ? 0 : group;
       int chunks = dq_chunks(panel);
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + warp) * (kDqUnit * kD) +
-                   panel * 8 * 128 + 4 * lane;
+      constexpr int kUnitFloats = kDqUnit * kD;
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * kUnitFloats +
+                   panel * 4 * 128 + 4 * lane;
       // Shared memory and the load/store unit are both short of time: each carries a share.
 #pragma unroll
-      for (int c = 0; c < kDirectChunks; ++c)
-        if (c < chunks)
-          red_global_add_v4_f32(out + 128 * c, acc[4 * c], acc[4 * c + 1], acc[4 * c + 2], acc[4 * c + 3]);
+      for (int half = 0; half < 2; ++half) {  // a thread's two rows
+        if (16 * warp + 8 * half + lane / 4 >= late_rows) continue;
+#pragma unroll
+        for (int c = 0; c < kDirectChunks; c += 2)
+          if (c < chunks)
+            red_global_add_v4_f32(out + half * kUnitFloats + 64 * c, acc[4 * c + 2 * half],
+                                  acc[4 * c + 2 * half + 1], acc[4 * c + 2 * half + 4],
+                                  acc[4 * c + 2 * half + 5]);
+      }
       if (kStagedChunks == 0 || chunks <= kDirectChunks) return false;
       if (elect_one()) bulk_wait_group_read<0>();
       warp_sync();  // the buffer has been read
 #pragma unroll
-      for (int c = kDirectChunks; c < 8; ++c)
-        st_shared_v4(staging() + 512 * (c - kDirectChunks) + 16 * lane,
-                     {float_bits(acc[4 * c]), float_bits(acc[4 * c + 1]), float_bits(acc[4 * c + 2]),
-                      float_bits(acc[4 * c + 3])});
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int c = kDirectChunks; c < 8; c += 2)
+          st_shared_v4(staging() + half * (kStagingBytes / 2) + 256 * (c - kDirectChunks) + 16 * lane,
+                       {float_bits(acc[4 * c + 2 * half]), float_bits(acc[4 * c + 2 * half + 1]),
+                        float_bits(acc[4 * c + 2 * half + 4]), float_bits(acc[4 * c + 2 * half + 5])});
       return true;
     }
     // The step that has been staged is still the late one.
@@ -269,9 +278,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       warp_sync();
       if (!elect_one()) return;
       int panel = kSplitRows ? 0 : group;
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + warp) * (kDqUnit * kD) +
-                   panel * 8 * 128 + 128 * kDirectChunks;
-      bulk_reduce_add_f32(out, staging(), 512 * (dq_chunks(panel) - kDirectChunks));
+      uint32_t bytes = 256 * (dq_chunks(panel) - kDirectChunks);
+      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * (kDqUnit * kD) +
+                   panel * 4 * 128 + 64 * kDirectChunks;
+      bulk_reduce_add_f32(out, staging(), bytes);
+      if (late_rows > 16 * warp + 8)
+        bulk_reduce_add_f32(out + kDqUnit * kD, staging() + kStagingBytes / 2, bytes);
       bulk_commit_group();
     }
     // Of a panel, of 8 channels each: D = 96 has half a second panel.

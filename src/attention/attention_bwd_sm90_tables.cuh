@@ -16,6 +16,7 @@ struct AttentionBwdSm90Tables {
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
   // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
   static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
+  static_assert(kDirectChunks % 2 == 0, "16 channels are added at a time");
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
