@@ -47,7 +47,8 @@ TEST_CASE("Two draws a length give the bimodal benchmark shape", "[random]") {
     if (d["kind"] != "bimodal") continue;
     Random random(shape["seed_kv"]);
     std::vector<int32_t> lengths;
-    for (int b = 0; b < shape["batch"].get<int>(); ++b) {  // the first draw picks the mode, the second the value
+    // The first draw picks the mode, the second the value.
+    for (int b = 0; b < shape["batch"].get<int>(); ++b) {
       const bool small = random.uniform() < d["p_a"].get<double>();
       const int32_t lo = d[small ? "a_lo" : "b_lo"], hi = d[small ? "a_hi" : "b_hi"];
       lengths.push_back(lo + int32_t(std::floor(random.uniform() * (hi - lo + 1))));
