@@ -193,13 +193,14 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
-  const KernelConfig config = resolve("attention_bwd_sm90",
-                                      {{"head_dim", attention.head_dim},
-                                       {"right_mask", right >= 0, true},
-                                       {"left_mask", left >= 0, true},
-                                       {"deterministic", plan->backward_options.deterministic != 0, true},
-                                       {"short_walk", walks_are_short(*plan), true}},
-                                      attention.kernel);
+  const KernelConfig config = resolve(
+      "attention_bwd_sm90",
+      {{"head_dim", attention.head_dim},
+       {"right_mask", right >= 0, true},
+       {"left_mask", left >= 0, true},
+       {"deterministic", plan->backward_options.deterministic != 0, true},
+       {"short_walk", walks_are_short(*plan), true, ConfigField::Use::kChoiceOnly}},
+      attention.kernel);
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));

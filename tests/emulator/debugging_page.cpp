@@ -74,7 +74,7 @@ Outcome run(const std::string& ptx, const std::string& schedule, const std::stri
 // Without the numbers that another version of the compiler, or other tests before, would choose otherwise.
 std::string plain(std::string text) {
   text = std::regex_replace(text, std::regex("PTX line [0-9]+"), "PTX line N");
-  text = std::regex_replace(text, std::regex("0x70[0-9a-f]{10}"), "ADDRESS");
+  text = std::regex_replace(text, std::regex("0x7[0-9a-f]{11}"), "ADDRESS");
   return std::regex_replace(text, std::regex("%[a-z]+[0-9]+"), "%r");
 }
 

@@ -66,11 +66,13 @@ TEST_CASE(
   for (const int head_dim : {64, 96, 128})
     for (const bool masks : {false, true})
       for (const bool deterministic : {false, true})
-        compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
-                         {{"head_dim", head_dim},
-                          {"right_mask", masks, true},
-                          {"left_mask", masks, true},
-                          {"deterministic", deterministic, true}});
+        for (const bool short_walk : {false, true})
+          compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
+                           {{"head_dim", head_dim},
+                            {"right_mask", masks, true},
+                            {"left_mask", masks, true},
+                            {"deterministic", deterministic, true},
+                            {"short_walk", short_walk, true, ConfigField::Use::kChoiceOnly}});
   for (const int head_dim : {64, 96, 128})
     for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
       compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}});
