@@ -325,10 +325,7 @@ MXFA_DEVICE void stage_output(const Context& c, uint32_t stage, float scale, boo
 #pragma unroll
   for (uint32_t d = 0; d < kD; d += kOChunk) {
     float o[kOChunk] = {};
-    if (!empty) {
-      ptx::tcgen05_ld_32x32b(column + d, o);
-      ptx::tcgen05_wait_ld();
-    }
+    if (!empty) ptx::tcgen05_ld_32x32b(column + d, o), ptx::tcgen05_wait_ld();
 #pragma unroll
     for (uint32_t i = 0; i < kOChunk; i += 8) {
       uint32_t w[4];

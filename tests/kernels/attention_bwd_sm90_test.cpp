@@ -2,9 +2,10 @@
 // double-precision gradients: every element within the bound of kernels that round P and dS to BF16, and
 // N(0,1) data also at 48 dB or better overall.
 #include <cmath>
-#include <functional>
+#include <nlohmann/json.hpp>
 
 #include "kernels/attention_backward_run.hpp"
+#include "kernels/attention_masks.hpp"
 #include "reference/formats.hpp"
 #include "support/catch.hpp"
 
@@ -19,22 +20,8 @@ const std::vector<int> kHeadDims{64, 96, 128};
 const std::vector<int32_t> kLengthsQ{0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 const std::vector<int32_t> kLengthsK{129, 257, 33, 65, 0, 127, 1, 64, 31, 256, 128, 63, 255, 32};
 
-struct Variant {
-  const char* name;
-  std::function<void(AttentionProblem&)> apply;
-};
-const std::vector<Variant> kMasks{
-    {"no mask", [](AttentionProblem&) {}},
-    {"causal", [](AttentionProblem& p) { p.causal = true; }},
-    {"left window", [](AttentionProblem& p) { p.window_left = 100; }},
-    {"right window", [](AttentionProblem& p) { p.window_right = 30; }},
-    {"both windows", [](AttentionProblem& p) { p.window_left = 70, p.window_right = 20; }},
-    {"diagonal only", [](AttentionProblem& p) { p.window_left = 0, p.window_right = 0; }},
-    {"causal with a left window", [](AttentionProblem& p) { p.causal = true, p.window_left = 129; }},
-};
-
 void check_head_dim(int head_dim) {
-  for (const Variant& variant : kMasks) {
+  for (const Mask& variant : kMasks) {
     INFO("head_dim " << head_dim << ", " << variant.name);
     AttentionProblem problem = problem_of(kLengthsQ, kLengthsK, 1, head_dim);
     variant.apply(problem);
@@ -48,7 +35,7 @@ void check_head_dim(int head_dim) {
     check_backward(make_backward(problem));
   }
   for (const int32_t queries : {1, 65, 200})
-    for (const Variant& variant : {kMasks[0], kMasks[1], kMasks[4]}) {
+    for (const Mask& variant : {kMasks[0], kMasks[1], kMasks[4]}) {
       INFO("head_dim " << head_dim << ", " << queries << " broadcast queries, " << variant.name);
       AttentionProblem problem = problem_of({queries}, {129, 0, 64, 1, 200}, 2, head_dim);
       problem.broadcast_q = true;
@@ -101,6 +88,37 @@ TEST_CASE("sm_90a backward: dQ staged for bulk reductions, added from registers,
     inputs.forward.kernel = std::string(R"({"kv_stages": 1, "direct_chunks": )") + chunks + "}";
     check_backward(inputs);
   }
+}
+
+// The default of long sequences under a mask, at lengths a test can afford.
+TEST_CASE("sm_90a backward: one K|V stage and staged dQ under masks", "[gpu][sm_90][bwd]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const bool window : {false, true}) {
+    INFO("window " << window);
+    AttentionProblem problem = problem_of({200, 1, 130}, {300, 9, 130}, 1, 128);
+    problem.causal = true;
+    if (window) problem.window_left = 70;
+    BackwardInputs inputs = make_backward(problem);
+    inputs.forward.kernel = R"({"kv_stages": 1, "direct_chunks": 0})";
+    check_backward(inputs);
+  }
+}
+
+TEST_CASE("sm_90a backward: dQ is staged where a tile of keys meets 3072 query rows or more",
+          "[gpu][sm_90][bwd]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  const auto direct_chunks = [](int32_t rows, int heads_q, int heads_kv) {
+    BackwardInputs inputs = make_backward(problem_of({rows}, {128}, heads_q, 128));
+    mxfa_attention attention = describe_attention(inputs.forward);
+    attention.heads_kv = heads_kv;
+    const auto plan = Device::instance().context().attention_backward(attention, inputs.options);
+    return nlohmann::json::parse(plan.describe())["config"]["direct_chunks"].get<int>();
+  };
+  CHECK(direct_chunks(3071, 1, 1) == 8);
+  CHECK(direct_chunks(3072, 1, 1) == 0);
+  CHECK(direct_chunks(1536, 2, 1) == 0);  // the rows of both query heads
 }
 
 TEST_CASE("sm_90a backward: more tiles than CTAs", "[gpu][sm_90][bwd]") {
@@ -241,7 +259,7 @@ TEST_CASE("sm_90a backward: deterministic, every schedule and start order gives 
   if (!hopper.ready()) return;
   // Every mask and head_dim, not every pair: each is a kernel to compile.
   for (const auto& [head_dim, mask] : {std::pair{64, 0}, {64, 4}, {96, 1}, {128, 0}, {128, 2}, {128, 6}}) {
-    const Variant& variant = kMasks[mask];
+    const Mask& variant = kMasks[mask];
     INFO("head_dim " << head_dim << ", " << variant.name);
     AttentionProblem problem = problem_of({200, 5, 0, 300, 65}, {500, 129, 7, 300, 0}, 2, head_dim);
     problem.heads_kv = 1;
@@ -265,7 +283,7 @@ TEST_CASE("sm_90a backward: deterministic, a broadcast Q sums over the batch in 
   const OnHopper hopper;
   if (!hopper.ready()) return;
   for (const auto& [head_dim, mask] : {std::pair{64, 4}, {96, 1}, {128, 0}}) {
-    const Variant& variant = kMasks[mask];
+    const Mask& variant = kMasks[mask];
     INFO("head_dim " << head_dim << ", " << variant.name);
     std::vector<int32_t> lengths_k;
     for (int b = 0; b < 24; ++b) lengths_k.push_back((b * 53) % 290);

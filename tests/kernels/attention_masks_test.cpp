@@ -2,8 +2,8 @@
 // CTA.
 #include <cmath>
 #include <cstring>
-#include <functional>
 
+#include "kernels/attention_masks.hpp"
 #include "kernels/attention_run.hpp"
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
@@ -39,21 +39,6 @@ void check_all(const AttentionInputs& inputs) {
   check_kernel_rounding(inputs, outputs);
   check_exact(inputs, outputs);
 }
-
-struct Mask {
-  const char* name;
-  std::function<void(AttentionProblem&)> apply;
-};
-const std::vector<Mask> kMasks{
-    {"no mask", [](AttentionProblem&) {}},
-    {"causal", [](AttentionProblem& p) { p.causal = true; }},
-    {"left window", [](AttentionProblem& p) { p.window_left = 100; }},
-    {"right window", [](AttentionProblem& p) { p.window_right = 30; }},
-    {"both windows", [](AttentionProblem& p) { p.window_left = 70, p.window_right = 20; }},
-    {"diagonal only", [](AttentionProblem& p) { p.window_left = 0, p.window_right = 0; }},
-    {"causal with windows",
-     [](AttentionProblem& p) { p.causal = true, p.window_left = 129, p.window_right = 7; }},
-};
 
 struct Heads {
   int q, kv;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/attention_masks.hpp"
 #include "kernels/attention_run.hpp"
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
@@ -36,22 +37,8 @@ void check_normal(const AttentionProblem& problem) {
   CHECK(distance.sqnr_db >= kBf16ForwardMinSqnrDb);
 }
 
-struct Variant {
-  const char* name;
-  std::function<void(AttentionProblem&)> apply;
-};
-const std::vector<Variant> kMasks{
-    {"no mask", [](AttentionProblem&) {}},
-    {"causal", [](AttentionProblem& p) { p.causal = true; }},
-    {"left window", [](AttentionProblem& p) { p.window_left = 100; }},
-    {"right window", [](AttentionProblem& p) { p.window_right = 30; }},
-    {"both windows", [](AttentionProblem& p) { p.window_left = 70, p.window_right = 20; }},
-    {"diagonal only", [](AttentionProblem& p) { p.window_left = 0, p.window_right = 0; }},
-    {"causal with a left window", [](AttentionProblem& p) { p.causal = true, p.window_left = 129; }},
-};
-
 void check_masks(int head_dim, const std::vector<int32_t>& lengths_q, const std::vector<int32_t>& lengths_k) {
-  for (const Variant& variant : kMasks) {
+  for (const Mask& variant : kMasks) {
     INFO("head_dim " << head_dim << ", " << variant.name);
     AttentionProblem problem = problem_of(lengths_q, lengths_k, 2, head_dim);
     variant.apply(problem);
@@ -72,7 +59,7 @@ void check_grouped(int head_dim) {
 
 void check_broadcast(int head_dim) {
   for (const int32_t queries : {1, 65, 256, 300})
-    for (const Variant& variant : {kMasks[0], kMasks[1], kMasks[4]}) {
+    for (const Mask& variant : {kMasks[0], kMasks[1], kMasks[4]}) {
       INFO("head_dim " << head_dim << ", " << queries << " broadcast queries, " << variant.name);
       AttentionProblem problem = problem_of({queries}, kLengthsK, 2, head_dim);
       problem.broadcast_q = true;
@@ -184,7 +171,7 @@ TEST_CASE("sm_90a: scale 0 averages the visible keys", "[gpu][sm_90][rows]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
   for (const int head_dim : kHeadDims)
-    for (const Variant& variant : kMasks) {
+    for (const Mask& variant : kMasks) {
       INFO("head_dim " << head_dim << ", " << variant.name);
       AttentionProblem problem = problem_of({3, 140, 65}, {0, 300, 40}, 1, head_dim);
       problem.scale = 0;
