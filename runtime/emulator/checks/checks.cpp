@@ -1,6 +1,7 @@
 // Which checks a launch gets.
 #include "checks/checks.hpp"
 
+#include "checks/barriers.hpp"
 #include "checks/races.hpp"
 
 namespace mxfa::emulator {
@@ -14,6 +15,7 @@ std::optional<CheckMode> check_mode(std::string_view word) {
 
 Checks::Checks(CheckMode mode, const KernelInfo& kernel) : kernel_(kernel.name) {
   parts_.push_back(std::make_unique<Races>(mode, findings_));
+  parts_.push_back(std::make_unique<Barriers>(findings_));
 }
 Checks::~Checks() = default;
 

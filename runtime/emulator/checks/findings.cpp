@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+
+#include "ptx/ast.hpp"
 
 namespace mxfa::emulator {
 
@@ -43,11 +46,31 @@ std::string Findings::report(const std::string& kernel) const {
   return text;
 }
 
-std::string describe_access(const Program& program, uint32_t pc, uint32_t cta_rank, uint32_t warp,
-                            uint32_t lanes) {
-  const std::string cuda = program.cuda_line(pc);
-  return fmt::format("cta {} warp {} lanes {:#x}{}{}\n      PTX line {}: {}", cta_rank, warp, lanes,
-                     cuda.empty() ? "" : ", ", cuda, program.ptx_line_number(pc), program.ptx_line(pc));
+Site Site::of(const Warp& warp) {
+  return {warp.pc, warp.cta->rank, warp.index,
+          static_cast<uint32_t>(warp.mask ? std::countr_zero(warp.mask) : 0)};
+}
+
+std::string describe_site(const Program& program, const std::string& what, const Site& site) {
+  const std::string cuda = program.cuda_line(site.pc);
+  return fmt::format("  {}, cta {} warp {} lane {}{}{}\n      PTX line {}: {}", what, site.rank, site.warp,
+                     site.lane, cuda.empty() ? "" : ", ", cuda, program.ptx_line_number(site.pc),
+                     program.ptx_line(site.pc));
+}
+
+std::string shared_name(const Program& program, const Cta& cta, uint32_t offset) {
+  for (size_t v = 0; v < program.module->variables.size(); ++v) {
+    const ptx::Variable& variable = program.module->variables[v];
+    if (variable.space != ptx::Space::Shared || variable.unsized) continue;
+    const uint64_t begin = program.addresses[v];
+    if (offset >= begin && offset < begin + variable.bytes)
+      return offset == begin ? fmt::format(" ({})", variable.name)
+                             : fmt::format(" ({} + {})", variable.name, offset - begin);
+  }
+  const Kernel& kernel = *cta.cluster->grid->kernel;
+  const uint32_t fixed = program.shared_reserved + kernel.static_shared, alignment = kernel.dynamic_alignment,
+                 dynamic = (fixed + alignment - 1) & ~(alignment - 1);
+  return offset >= dynamic ? fmt::format(" (dynamic + {:#x})", offset - dynamic) : "";
 }
 
 }  // namespace mxfa::emulator

@@ -43,8 +43,15 @@ class Findings {
   const Program* program_ = nullptr;
 };
 
-// "cta 0 warp 3 lanes 0x1, file.cuh:34, PTX line 12: st.shared..." of an instruction.
-std::string describe_access(const Program& program, uint32_t pc, uint32_t cta_rank, uint32_t warp,
-                            uint32_t lanes);
+// An instruction that a thread executed.
+struct Site {
+  uint32_t pc = 0;
+  uint32_t rank = 0, warp = 0, lane = 0;  // of the CTA in the cluster, in the CTA, in the warp
+  static Site of(const Warp& warp);
+};
+// "  write, cta 0 warp 3 lane 0, file.cuh:34\n      PTX line 12: st.shared..."; `what` is "write".
+std::string describe_site(const Program& program, const std::string& what, const Site& site);
+// " (variable + 8)" or " (dynamic + 0x400)" of an offset in shared memory.
+std::string shared_name(const Program& program, const Cta& cta, uint32_t offset);
 
 }  // namespace mxfa::emulator

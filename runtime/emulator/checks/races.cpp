@@ -169,11 +169,13 @@ void Races::mbarrier_init(Warp& warp, uint32_t mbarrier, uint32_t) {
   b.highest = b.base;
   b.phase[0] = b.phase[1] = ~uint64_t{0};
   Access now = access_by(warp, MemorySpace::Shared, true);
+  now.record.flags |= kBarrierInit;
   touch_bytes(now, shared_rank(mbarrier), shared_offset(mbarrier), 8);
 }
 
 void Races::mbarrier_inval(Warp& warp, uint32_t mbarrier) {
   Access now = access_by(warp, MemorySpace::Shared, true);
+  now.name = "mbarrier.inval";
   touch_bytes(now, shared_rank(mbarrier), shared_offset(mbarrier), 8);
 }
 

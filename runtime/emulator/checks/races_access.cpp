@@ -91,6 +91,8 @@ void Races::check(const Record& old, const Access& now, uint64_t where) {
   if (old.component == now.record.component && old.cluster == now.record.cluster &&
       !((old.flags | now.record.flags) & kWork)) [[likely]]
     return;  // the same warp, both synchronous
+  // Data over an mbarrier, or another init: the life cycle's finding (checks/barriers.hpp).
+  if ((old.flags & kBarrierInit) && !now.name && (now.record.flags & kWrites)) return;
   if (const Problem why = problem(old, now); why != Problem::None) report(why, old, now, where);
 }
 

@@ -6,7 +6,6 @@
 #include "checks/races.hpp"
 #include "core/kernel.hpp"
 #include "memory/memory.hpp"
-#include "ptx/ast.hpp"
 
 namespace mxfa::emulator {
 namespace {
@@ -39,22 +38,6 @@ const char* name_of(AsyncKind kind) {
       return "wgmma";
   }
   return "";
-}
-
-// The variable that holds an offset of shared memory.
-std::string shared_name(const Program& program, const Cta& cta, uint32_t offset) {
-  for (size_t v = 0; v < program.module->variables.size(); ++v) {
-    const ptx::Variable& variable = program.module->variables[v];
-    if (variable.space != ptx::Space::Shared || variable.unsized) continue;
-    const uint64_t begin = program.addresses[v];
-    if (offset >= begin && offset < begin + variable.bytes)
-      return offset == begin ? fmt::format(" ({})", variable.name)
-                             : fmt::format(" ({} + {})", variable.name, offset - begin);
-  }
-  const Kernel& kernel = *cta.cluster->grid->kernel;
-  const uint32_t fixed = program.shared_reserved + kernel.static_shared, alignment = kernel.dynamic_alignment,
-                 dynamic = (fixed + alignment - 1) & ~(alignment - 1);
-  return offset >= dynamic ? fmt::format(" (dynamic + {:#x})", offset - dynamic) : "";
 }
 
 }  // namespace
@@ -91,12 +74,8 @@ std::string Races::describe(const Record& r, const ClusterState& s, MemorySpace)
     warp = s.components[r.component].warp;
     name += " by cp.async";
   }
-  std::string text = fmt::format("  {}", name);
-  if (r.cluster != s.number) text += fmt::format(" in the {}th cluster that started", r.cluster);
-  text += fmt::format(", cta {} warp {} lane {}", warp / s.warps_per_cta, warp % s.warps_per_cta, r.lane);
-  if (const std::string cuda = program_->cuda_line(r.pc); !cuda.empty()) text += ", " + cuda;
-  return text +
-         fmt::format("\n      PTX line {}: {}", program_->ptx_line_number(r.pc), program_->ptx_line(r.pc));
+  if (r.cluster != s.number) name += fmt::format(" in the {}th cluster that started", r.cluster);
+  return describe_site(*program_, name, {r.pc, warp / s.warps_per_cta, warp % s.warps_per_cta, r.lane});
 }
 
 // The missing edge, and the instruction that would make it.

@@ -17,7 +17,8 @@ enum RecordFlags : uint8_t {
   kAsyncProxy = 8,
   kTensorPipe = 16,    // tcgen05.mma, cp: done in the order of issue
   kTensorAccess = 32,  // of tensor memory by any tcgen05 instruction
-  kCopyAsync = 64      // cp.async: generic, complete at its wait_group
+  kCopyAsync = 64,     // cp.async: generic, complete at its wait_group
+  kBarrierInit = 128   // mbarrier.init
 };
 
 struct Record {

@@ -101,6 +101,12 @@ struct Fence {
   bool shared = true, global = true;  // spaces of a proxy fence
 };
 
+// What the machine is about to refuse with a fault.
+enum class Misuse : uint8_t {
+  BarrierNotInitialised,
+  TooManyArrivals,  // for the pending count of the mbarrier's phase
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -112,6 +118,9 @@ class Observer {
   virtual void cta_ends(Cta&) {}  // its last lane has exited
   virtual void blocked(Warp&, const Wait&) {}
   virtual void registers_change(Warp&, uint32_t /*from*/, uint32_t /*to*/) {}  // setmaxnreg, a thread
+
+  // `where`: the mbarrier.  Null warp: asynchronous work, `who` names it.
+  virtual void misuse(Cluster&, const Warp*, Misuse, uint32_t /*where*/, const std::string& /*who*/) {}
 
   // ---- memory
   virtual void access(Warp&, const LaneAccess&) {}

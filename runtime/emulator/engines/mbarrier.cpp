@@ -46,14 +46,17 @@ uint8_t* object(Cluster& cluster, uint32_t address, bool write) {
   return shared_pointer(cluster, address, 8u, write);
 }
 
-State load(Cluster& cluster, uint32_t address, const char* operation) {
+State load(Cluster& cluster, uint32_t address, const char* operation, const Warp* warp = nullptr) {
   uint64_t word;
   std::memcpy(&word, object(cluster, address, false), 8);
-  if (word >> 62 != kTag)
+  if (word >> 62 != kTag) {
+    observe(*cluster.grid,
+            [&](Observer& o) { o.misuse(cluster, warp, Misuse::BarrierNotInitialised, address, operation); });
     fault(address, fmt::format("{} on memory that is not an initialised mbarrier (word {:#018x}): "
                                "mbarrier.init is missing, came later, or "
                                "the 8 bytes were overwritten",
                                operation, word));
+  }
   return decode(word);
 }
 
@@ -109,13 +112,17 @@ void add_tx(uint32_t address, State& s, int64_t bytes) {
   s.tx = static_cast<int32_t>(tx);
 }
 
-void take_arrivals(Cluster& cluster, uint32_t address, State& s, uint32_t count, const std::string& who) {
+void take_arrivals(Cluster& cluster, uint32_t address, State& s, uint32_t count, const std::string& who,
+                   const Warp* warp = nullptr) {
   if (count == 0 || count > kMaxCount)
     fault(address, fmt::format("an arrival count of {}: 1 to {} are allowed", count, kMaxCount));
-  if (count > s.pending)
+  if (count > s.pending) {
+    observe(*cluster.grid,
+            [&](Observer& o) { o.misuse(cluster, warp, Misuse::TooManyArrivals, address, who); });
     fault(address, fmt::format("{} arrivals by {}, but only {} of {} are pending in phase {}: more arrivals "
                                "than mbarrier.init announced",
                                count, who, s.pending, s.expected, facts(cluster, address).phases));
+  }
   s.pending -= count;
 }
 
@@ -147,7 +154,7 @@ void mbarrier_init(Warp& warp, uint32_t address, uint32_t count) {
 void mbarrier_inval(Warp& warp, uint32_t address) {
   Cluster& cluster = *warp.cta->cluster;
   require_own(warp, address, "mbarrier.inval");
-  load(cluster, address, "mbarrier.inval");
+  load(cluster, address, "mbarrier.inval", &warp);
   observe(*cluster.grid, [&](Observer& o) { o.mbarrier_inval(warp, address); });
   std::memset(object(cluster, address, true), 0xff, 8);
   warp.cta->mbarriers.erase(shared_offset(address));
@@ -159,7 +166,7 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
   const bool remote = shared_rank(address) != warp.cta->rank;
   if (remote) require_alive(cluster, address, "mbarrier.arrive");
   if (no_complete) require_own(warp, address, "mbarrier.arrive.noComplete");
-  State s = load(cluster, address, "mbarrier.arrive");
+  State s = load(cluster, address, "mbarrier.arrive", &warp);
   const uint64_t token = encode(s);
   const std::string who = name(warp);
   add_tx(address, s, expect_tx);
@@ -174,7 +181,7 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
       fault(address, fmt::format("arrive_drop of {} with an expected count of {}", count, s.expected));
     s.expected -= count;
   }
-  take_arrivals(cluster, address, s, count, who);
+  take_arrivals(cluster, address, s, count, who, &warp);
   if (no_complete && s.pending == 0 && s.tx == 0)
     fault(address, "arrive.noComplete completes the phase, which is undefined (PTX ISA 9.7.13.15.13)");
   remember(facts(cluster, address), who);
@@ -186,7 +193,7 @@ uint64_t mbarrier_arrive(Warp& warp, uint32_t address, uint32_t count, uint32_t 
 void mbarrier_expect_tx(Warp& warp, uint32_t address, uint32_t bytes) {
   Cluster& cluster = *warp.cta->cluster;
   if (shared_rank(address) != warp.cta->rank) require_alive(cluster, address, "mbarrier.expect_tx");
-  State s = load(cluster, address, "mbarrier.expect_tx");
+  State s = load(cluster, address, "mbarrier.expect_tx", &warp);
   add_tx(address, s, bytes);
   facts(cluster, address).expected_bytes += bytes;
   observe(*cluster.grid,
@@ -238,7 +245,7 @@ bool mbarrier_test_parity(Warp& warp, uint32_t address, uint32_t parity, Order o
   Cluster& cluster = *warp.cta->cluster;
   require_own(warp, address, "mbarrier.test_wait/try_wait");
   // Hardware sees bit 0 of the operand only.
-  const bool done = load(cluster, address, "mbarrier.test_wait/try_wait").phase != (parity & 1);
+  const bool done = load(cluster, address, "mbarrier.test_wait/try_wait", &warp).phase != (parity & 1);
   observe(*cluster.grid, [&](Observer& o) {
     o.mbarrier_test(warp, address, parity & 1, facts(cluster, address).phases, done, order);
   });
