@@ -27,6 +27,9 @@ struct WarpState {
   // Work in tensor memory that fence::before_thread_sync has made publishable, and that
   // fence::after_thread_sync has taken in; known.tensor_fenced is what came with acquires.
   Clock before, after;
+  // Beyond what it knows: what warps had done before a cluster barrier at which they arrived relaxed.  That
+  // orders no memory, but the work is over.
+  Clock over;
   // Thread fences: what a later relaxed write releases, what a later fence acquires.
   std::unique_ptr<Knowledge> fence_release, fence_acquire;
   std::vector<uint32_t> release_pc;  // of the release that ended each epoch, from epoch 1
@@ -85,7 +88,7 @@ struct ClusterState {
   std::unordered_map<uint64_t, QueueState> queues;
   std::unordered_map<uint32_t, BarrierState> barriers;  // by shared::cluster address
   std::unordered_map<uint32_t, Generations> named;      // rank * 16 + number
-  Generations cluster_barrier;
+  Generations cluster_barrier, cluster_over;  // what is released there; what is over there
   std::vector<std::vector<Cell>> shared, tensor;  // of each CTA
   Overflow overflow;
   struct Commit {

@@ -251,17 +251,21 @@ void Races::barrier_passed(Warp& warp, uint32_t id, uint64_t generation) {
 
 void Races::cluster_arrive(Warp& warp, uint64_t generation, bool releases) {
   ClusterState& s = state_of(warp);
-  if (!releases) {  // hands on what a fence before it released: fence.mbarrier_init, mostly
-    if (const auto& fenced = s.of(warp).fence_release) s.cluster_barrier.at(generation).join(*fenced);
-    return;
-  }
-  publish(s, s.index(warp), s.cluster_barrier.at(generation));
-  released(s, s.index(warp), warp.pc);
+  const WarpState& w = s.of(warp);
+  Clock& over = s.cluster_over.at(generation).order;
+  over.join(w.known.order);
+  over.join(w.over);
+  if (releases)
+    publish(s, s.index(warp), s.cluster_barrier.at(generation));
+  else if (w.fence_release)  // hands on what a fence before it released: fence.mbarrier_init, mostly
+    s.cluster_barrier.at(generation).join(*w.fence_release);
+  released(s, s.index(warp), releases ? warp.pc : kNoPc);
 }
 
 void Races::cluster_passed(Warp& warp, uint64_t generation) {
   ClusterState& s = state_of(warp);
   acquire(s, s.index(warp), s.cluster_barrier.at(generation));
+  s.of(warp).over.join(s.cluster_over.at(generation).order);
 }
 
 // ---- queues

@@ -64,6 +64,11 @@ bool Races::before(const Record& old, const Access& now) const {
     if (work.pending) return false;
     value = work.value;
   }
+  // alloc blocks until its address is written: a cluster barrier, even a relaxed one, comes after that
+  // (DeepGEMM reads it so).
+  if ((old.flags & kAllocation) && old.cluster == now.record.cluster &&
+      now.state->warps[now.warp].over.get(old.component) >= value)
+    return true;
   return order->get(old.component) >= value;
 }
 
@@ -272,14 +277,20 @@ void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
 
 void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t destination) {
   Access now = access_by(warp, MemorySpace::Shared, true);
+  now.record.flags |= kAllocation;
   touch_bytes(now, shared_rank(destination), shared_offset(destination), 4);
 }
 
-// Columns are given back: everybody must be done with them.
+// Columns are given back: everybody must be done with them.  Nothing is read any more, so that it is enough to
+// know that the work is over.
 void Races::tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t columns) {
   Access now = access_by(warp, MemorySpace::Tensor, true);
   now.name = "tcgen05.dealloc";
+  now.record.mask = ~0u;
   ClusterState& s = *now.state;
+  Clock over = *now.order;
+  over.join(s.of(warp).over);
+  now.order = &over;
   for (uint32_t quarter = 0; quarter < 4; ++quarter)
     for (uint32_t c = column; c < column + columns; ++c) {
       const uint32_t place = quarter * TensorMemory::kColumns + c;

@@ -10,7 +10,7 @@
 
 namespace mxfa::emulator {
 
-enum RecordFlags : uint8_t {
+enum RecordFlags : uint16_t {
   kWrites = 1,
   kStrong = 2,  // atomics, and loads and stores with an order: they do not race with each other
   kWork = 4,    // asynchronous: value is the number of the operation
@@ -18,7 +18,8 @@ enum RecordFlags : uint8_t {
   kTensorPipe = 16,    // tcgen05.mma, cp: done in the order of issue
   kTensorAccess = 32,  // of tensor memory by any tcgen05 instruction
   kCopyAsync = 64,     // cp.async: generic, complete at its wait_group
-  kBarrierInit = 128   // mbarrier.init
+  kBarrierInit = 128,  // mbarrier.init
+  kAllocation = 256    // the address that tcgen05.alloc writes
 };
 
 struct Record {
@@ -27,8 +28,8 @@ struct Record {
   uint32_t pc = 0;
   uint32_t cluster = 0;    // number in the grid
   uint16_t component = 0;  // in that cluster
-  uint8_t flags = 0;
-  uint8_t lane = 0;  // the first of a warp's access
+  uint16_t flags : 11 = 0;
+  uint16_t lane : 5 = 0;  // the first of a warp's access
 };
 
 // Records that do not fit a cell.

@@ -274,6 +274,11 @@ bool rendezvous(Warp& warp, const CtaGroup& group, const TensorMemory::PairStep&
   return true;
 }
 
+// The warp of `cta` that takes part: this one, or the one that waits in the other CTA.
+Warp& warp_of(Warp& warp, Cta& cta, const TensorMemory::PairStep& other) {
+  return &cta == warp.cta ? warp : cta.warps[other.warp];
+}
+
 }  // namespace
 
 bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, int cta_group) {
@@ -299,7 +304,8 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
   return rendezvous(warp, group, step, [&](const TensorMemory::PairStep& other) {
     if (!find_free(group, groups, &first)) return false;
     for (Cta* cta : group.ctas())  // both get the same columns
-      take(warp, *cta, first, groups, 2, cta == warp.cta ? shared_destination : other.destination);
+      take(warp_of(warp, *cta, other), *cta, first, groups, 2,
+           cta == warp.cta ? shared_destination : other.destination);
     return true;
   });
 }
@@ -316,8 +322,8 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
     return true;
   }
   const TensorMemory::PairStep step{TensorMemory::PairStep::Kind::Dealloc, warp.index, columns, address, 0};
-  return rendezvous(warp, group, step, [&](const TensorMemory::PairStep&) {
-    for (Cta* cta : group.ctas()) give(warp, *cta, first, groups);
+  return rendezvous(warp, group, step, [&](const TensorMemory::PairStep& other) {
+    for (Cta* cta : group.ctas()) give(warp_of(warp, *cta, other), *cta, first, groups);
     return true;
   });
 }
