@@ -165,7 +165,7 @@ TEST_CASE("fence.mbarrier_init and a relaxed cluster barrier make an init visibl
     k.target = "sm_90a";
     return k;
   };
-  check_pair("race-with-init", kernel(""), kernel("  fence.mbarrier_init.release.cluster;\n"));
+  check_pair("missing-mbarrier-init-fence", kernel(""), kernel("  fence.mbarrier_init.release.cluster;\n"));
 }
 
 TEST_CASE("a multicast load may come again when both CTAs have read", "[hazard]") {

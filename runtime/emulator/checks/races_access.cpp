@@ -272,7 +272,14 @@ void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
   if (!cell) return;
   const uint32_t mask = byte_mask(mbarrier % 16, mbarrier % 16 + 8);
   now.record.mask = mask;
-  if ((cell->write.mask & mask) && !(cell->write.flags & kWork)) check(cell->write, now, mbarrier);
+  const Record& init = cell->write;
+  if (!(init.mask & mask) || (init.flags & kWork)) return;
+  // CUTLASS initialises one mbarrier of a pair after its fence.
+  if (init.component != now.record.component && init.cluster == now.record.cluster && !before(init, now) &&
+      now.state->warps[now.warp].over.get(init.component) >= init.value)
+    report(Problem::InitFence, init, now, mbarrier);
+  else
+    check(init, now, mbarrier);
 }
 
 void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t destination) {

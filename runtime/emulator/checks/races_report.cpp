@@ -113,6 +113,9 @@ std::string Races::remedy(Problem why, const Record& old, const Access& now) con
              "::after_thread_sync are not both there\n  remedy: before_thread_sync by the first thread ahead "
              "of its "
              "arrive (tcgen05.commit implies it), after_thread_sync by the second one after its wait";
+    case Problem::InitFence:
+      return "missing: a relaxed cluster barrier comes after the init, but hands nothing on\n  remedy: "
+             "fence.mbarrier_init.release.cluster between the init and the arrival at the cluster barrier";
     default:
       break;
   }
@@ -190,6 +193,10 @@ void Races::report(Problem why, const Record& old, const Access& now, uint64_t w
       break;
     case Problem::ThreadSyncFence:
       rule = "missing-thread-sync-fence";
+      if (!strict) severity = Severity::Advice;
+      break;
+    case Problem::InitFence:
+      rule = "missing-mbarrier-init-fence";
       if (!strict) severity = Severity::Advice;
       break;
     default:
