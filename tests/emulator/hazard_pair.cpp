@@ -10,7 +10,8 @@ namespace {
 const std::string kAlloc = "  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%tile], 32;\n",
                   kAddress = "  ld.shared.u32 %r1, [%tile];\n",
                   kDealloc = kAddress + "  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;\n",
-                  kRelaxedSync = "  barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.aligned;\n";
+                  kRelaxedSync =
+                      "  barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.aligned;\n";
 
 HazardKernel pair_of_ctas(const std::string& first, const std::string& second) {
   HazardKernel k{{first, second}};

@@ -56,7 +56,16 @@ class Races : public Observer {
     MemorySpace space = MemorySpace::Shared;
     const char* name = nullptr;  // of an access that is no instruction of its own, for reports
   };
-  enum class Problem { None, InFlight, Unordered, Fence, FenceAfterRead, FenceAfterCopy, ThreadSyncFence, InitFence };
+  enum class Problem {
+    None,
+    InFlight,
+    Unordered,
+    Fence,
+    FenceAfterRead,
+    FenceAfterCopy,
+    ThreadSyncFence,
+    InitFence
+  };
 
   ClusterState& state_of(Cluster& cluster) {
     if (&cluster == last_cluster_) return *last_state_;

@@ -288,8 +288,8 @@ void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t d
   touch_bytes(now, shared_rank(destination), shared_offset(destination), 4);
 }
 
-// Columns are given back: everybody must be done with them.  Nothing is read any more, so that it is enough to
-// know that the work is over.
+// Columns are given back: everybody must be done with them.  Nothing is read any more, so that it is enough
+// to know that the work is over.
 void Races::tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t columns) {
   Access now = access_by(warp, MemorySpace::Tensor, true);
   now.name = "tcgen05.dealloc";
