@@ -64,7 +64,8 @@ class Races : public Observer {
     FenceAfterRead,
     FenceAfterCopy,
     ThreadSyncFence,
-    InitFence
+    InitFence,
+    TmemWait
   };
 
   ClusterState& state_of(Cluster& cluster) {
@@ -77,6 +78,7 @@ class Races : public Observer {
   Access access_by(Warp& warp, MemorySpace space, bool writes);
   Problem problem(const Record& old, const Access& now) const;
   bool before(const Record& old, const Access& now) const;  // ordered, fences aside
+  bool through_one_port(const Record& old, const Access& now) const;
   void check(const Record& old, const Access& now, uint64_t where);
   void touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where);
   void touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes);

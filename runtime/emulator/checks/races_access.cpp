@@ -17,6 +17,18 @@ uint32_t byte_mask(uint64_t first, uint64_t last) {
 
 }  // namespace
 
+void forget_repeated(std::vector<Record>& records) {
+  std::unordered_map<uint64_t, uint32_t> later;  // bytes of newer records, by warp and kind
+  std::erase_if(records, [](const Record& r) { return r.mask == 0; });
+  for (auto r = records.rbegin(); r != records.rend(); ++r) {
+    if (r->flags & kWork) continue;
+    uint32_t& bytes = later[uint64_t{r->cluster} << 32 | uint64_t{r->component} << 16 | r->flags];
+    r->mask &= ~bytes;
+    bytes |= r->mask;
+  }
+  std::erase_if(records, [](const Record& r) { return r.mask == 0; });
+}
+
 Cell* Races::shared_cell(ClusterState& s, uint64_t address) {
   const auto rank = static_cast<uint32_t>(address >> kRankShift);
   const uint64_t cell = shared_offset(static_cast<uint32_t>(address)) / 16;
@@ -72,9 +84,22 @@ bool Races::before(const Record& old, const Access& now) const {
   return order->get(old.component) >= value;
 }
 
+// Loads and stores of one lane quarter go through one port in the order of issue, and a store is done before
+// its columns belong to somebody else: CUTLASS's attention hands row statistics on so, and deallocates so.
+bool Races::through_one_port(const Record& old, const Access& now) const {
+  if (!(old.flags & kTensorAccess) || (old.flags & kTensorPipe) || old.cluster != now.record.cluster)
+    return false;
+  const Work& work = works_[old.value];
+  const bool port = (now.record.flags & kTensorAccess) && !(now.record.flags & kTensorPipe),
+             deallocation = !(now.record.flags & kTensorAccess) && work.kind == AsyncKind::TmemStore;
+  return (port || deallocation) && (work.warp == now.warp || now.order->get(work.warp) >= work.epoch);
+}
+
 Races::Problem Races::problem(const Record& old, const Access& now) const {
-  if (!before(old, now))
+  if (!before(old, now)) {
+    if (through_one_port(old, now)) return Problem::TmemWait;
     return (old.flags & kWork) && works_[old.value].pending ? Problem::InFlight : Problem::Unordered;
+  }
   if ((now.record.flags & kAsyncProxy) && !(old.flags & (kAsyncProxy | kTensorAccess | kWork))) {
     const Clock* fenced = now.fenced;
     if (old.cluster != now.record.cluster)
@@ -309,7 +334,9 @@ void Races::tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t co
       look(cell.read[0]);
       look(cell.read[1]);
       if (cell.more) {
-        for (const Record& old : s.overflow.list(cell.more)) look(old);
+        const MoreRecords& more = s.overflow.list(cell.more);
+        for (const auto* list : {&more.writes, &more.strong, &more.reads})
+          for (const Record& old : *list) look(old);
         s.overflow.release(cell.more);
       }
       cell = {};

@@ -195,6 +195,10 @@ void Races::report(Problem why, const Record& old, const Access& now, uint64_t w
       rule = "missing-thread-sync-fence";
       if (!strict) severity = Severity::Advice;
       break;
+    case Problem::TmemWait:
+      rule = "missing-tmem-wait";
+      if (!strict) severity = Severity::Advice;
+      break;
     case Problem::InitFence:
       rule = "missing-mbarrier-init-fence";
       if (!strict) severity = Severity::Advice;

@@ -2,6 +2,7 @@
 // or the 32 lanes of one quarter in one column of tensor memory; a record covers some bytes or lanes of it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -32,10 +33,16 @@ struct Record {
   uint16_t lane : 5 = 0;  // the first of a warp's access
 };
 
-// Records that do not fit a cell.
+// Records that do not fit a cell: by what a new access has to look at.
+struct MoreRecords {
+  std::vector<Record> writes, strong, reads;  // weak writes, accesses with an order, weak reads
+  size_t tidy_at = 32;                        // records of one kind before the next tidying
+  bool empty() const { return writes.empty() && strong.empty() && reads.empty(); }
+};
+
 class Overflow {
  public:
-  std::vector<Record>& list(uint32_t& handle) {
+  MoreRecords& list(uint32_t& handle) {
     if (handle == 0) {
       if (free_.empty()) {
         lists_.emplace_back();
@@ -47,15 +54,18 @@ class Overflow {
     return lists_[handle - 1];
   }
   void release(uint32_t& handle) {
-    lists_[handle - 1].clear();
+    lists_[handle - 1] = {};
     free_.push_back(handle);
     handle = 0;
   }
 
  private:
-  std::vector<std::vector<Record>> lists_;
+  std::vector<MoreRecords> lists_;
   std::vector<uint32_t> free_;
 };
+
+// A later access of the same warp stands for its earlier ones.
+void forget_repeated(std::vector<Record>& records);
 
 struct alignas(64) Cell {
   Record write, read[2];
@@ -81,20 +91,38 @@ inline void touch(Cell& cell, Overflow& overflow, const Record& fresh, Check che
   visit(cell.write);
   visit(cell.read[0]);
   visit(cell.read[1]);
-  if (cell.more) [[unlikely]] {
-    std::vector<Record>& list = overflow.list(cell.more);
-    for (Record& old : list) visit(old);
-    std::erase_if(list, [](const Record& old) { return old.mask == 0; });
-    if (list.empty()) overflow.release(cell.more);
+  MoreRecords* more = cell.more ? &overflow.list(cell.more) : nullptr;
+  if (more) [[unlikely]] {
+    const auto sweep = [&](std::vector<Record>& list) {
+      for (Record& old : list) visit(old);
+      std::erase_if(list, [](const Record& old) { return old.mask == 0; });
+    };
+    // Thousands of CTAs may read a table, or count at one address: those that cannot conflict are looked
+    // through now and then only.
+    const auto tidy = [&](std::vector<Record>& list) {
+      if (list.size() < more->tidy_at) return;
+      sweep(list);
+      forget_repeated(list);
+      more->tidy_at = std::max(more->tidy_at, 2 * list.size());
+    };
+    sweep(more->writes);
+    strong ? tidy(more->strong) : sweep(more->strong);
+    writes ? sweep(more->reads) : tidy(more->reads);
+    if (more->empty()) {
+      overflow.release(cell.more);
+      more = nullptr;
+    }
   }
-  if (writes && cell.write.mask == 0)
+  if (writes && cell.write.mask == 0) {
     cell.write = fresh;
-  else if (!writes && cell.read[0].mask == 0)
+  } else if (!writes && cell.read[0].mask == 0) {
     cell.read[0] = fresh;
-  else if (!writes && cell.read[1].mask == 0)
+  } else if (!writes && cell.read[1].mask == 0) {
     cell.read[1] = fresh;
-  else
-    overflow.list(cell.more).push_back(fresh);
+  } else {
+    if (!more) more = &overflow.list(cell.more);
+    (strong ? more->strong : writes ? more->writes : more->reads).push_back(fresh);
+  }
 }
 
 // Global memory, in pages that exist once they are touched.
