@@ -49,6 +49,13 @@ TEST_CASE("atomics on shared memory do not race, a plain read beside them does",
   check_pair("race-", {{add, add + get}}, {{add, add}});
 }
 
+TEST_CASE("the first guess of a compare-and-swap loop may be stale", "[hazard]") {
+  const std::string guess = "  ld.shared.u32 %r1, [%tile];\n",
+                    swap = "  atom.shared.cas.b32 %r2, [%tile], %r1, 5;\n",
+                    store = "  st.shared.u32 [%tile], 5;\n";
+  check_pair("race-", {{guess + store, guess + swap}}, {{guess + swap, guess + swap}});
+}
+
 TEST_CASE("a flag in shared memory orders with release and acquire, not with relaxed accesses", "[hazard]") {
   const auto kernel = [](const std::string& store, const std::string& load) {
     return HazardKernel{{kStoreTile + "  bar.warp.sync 0xffffffff;\n  @%one " + store + " [%bar+56], 1;\n",

@@ -40,6 +40,18 @@ const char* name_of(AsyncKind kind) {
   return "";
 }
 
+// ld [a], then atom.cas [a]: the guess that a compare-and-swap loop starts with need not be right, so that it
+// does no harm to read it while others swap (CUDA Programming Guide, atomic functions).
+bool starts_swap_loop(const Program& program, const Record& weak, const Record& strong) {
+  const std::string load = program.ptx_line(weak.pc), swap = program.ptx_line(strong.pc);
+  const auto address = [](const std::string& line) {
+    const size_t from = line.find('['), to = line.find(']', from);
+    return from == std::string::npos || to == std::string::npos ? "" : line.substr(from, to - from);
+  };
+  return !(weak.flags & (kStrong | kWrites)) && (strong.flags & kStrong) && load.starts_with("ld.") &&
+         swap.find(".cas.") != std::string::npos && !address(load).empty() && address(load) == address(swap);
+}
+
 }  // namespace
 
 std::string Races::barrier_name(const ClusterState& s, uint32_t component) const {
@@ -208,6 +220,10 @@ void Races::report(Problem why, const Record& old, const Access& now, uint64_t w
              : old_writes && writes ? "race-write-after-write"
              : old_writes           ? "race-read-after-write"
                                     : "race-write-after-read";
+      if (starts_swap_loop(*program_, old, now.record) || starts_swap_loop(*program_, now.record, old)) {
+        rule = "race-with-compare-and-swap";
+        if (!strict) severity = Severity::Advice;
+      }
   }
   const uint32_t common = old.mask & now.record.mask;
   const uint64_t first = now.space == MemorySpace::Tensor || common == 0
