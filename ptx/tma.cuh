@@ -113,6 +113,20 @@ MXFA_DEVICE void tma_load_5d(uint32_t dst, const TensorMap* map, uint32_t bar, i
       : "memory");
 }
 
+// The same by a CTA of a cluster: `dst` is its own, `bar` may with kCtaGroup 2 be a barrier of either CTA of
+// its pair (from mapa).  PTX 8.6, sm_100a.
+template <int kCtaGroup>
+MXFA_DEVICE void tma_load_5d_group(uint32_t dst, const TensorMap* map, uint32_t bar, int32_t c0, int32_t c1,
+                                   int32_t c2, int32_t c3, int32_t c4) {
+  static_assert(kCtaGroup == 1 || kCtaGroup == 2, "a CTA group is one CTA or a pair");
+  asm volatile(
+      "cp.async.bulk.tensor.5d.cta_group::%8.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+      :
+      : "r"(dst), "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "n"(kCtaGroup)
+      : "memory");
+}
+
 MXFA_DEVICE void tma_load_5d_hint(uint32_t dst, const TensorMap* map, uint32_t bar, uint64_t policy,
                                   int32_t c0, int32_t c1, int32_t c2, int32_t c3, int32_t c4) {
   asm volatile(

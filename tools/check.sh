@@ -51,8 +51,8 @@ compiles() {  # DEVICE SHAPES...
     "$program" compile "$shape" --device "$on" --strict --quiet || { echo "check: $shape on $on"; failed=1; }
   done
 }
-compiles emulator:b200 configs/shapes/{cross,masks,quantize,quickstart}.json
-compiles emulator:gb300 configs/shapes/{cross,masks}.json
+compiles emulator:b200 configs/shapes/{cross,masks,pair,quantize,quickstart}.json
+compiles emulator:gb300 configs/shapes/{cross,masks,pair}.json
 compiles emulator:h200 configs/shapes/{masks,backward,quantize}.json
 
 # Every synchronisation deleted in turn: found, or known.json says why not.  --strict where the kernel keeps
@@ -67,6 +67,7 @@ mutates() {  # SHAPES OPTIONS...
   failed=1
 }
 mutates sm100.json --device emulator:b200 --strict
+mutates sm100_pair.json --device emulator:b200 --strict
 mutates quantize.json --device emulator:b200 --strict
 mutates sm90.json --device emulator:h200
 

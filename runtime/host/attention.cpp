@@ -21,6 +21,22 @@ void check_support(const mxfa_attention& a, const std::string& arch) {
         arch);
 }
 
+// kernel.ctas_per_tile 2 asks for attention_fwd_sm100_pair, which is made for one case.
+void check_pair_support(const mxfa_plan& plan) {
+  const mxfa_attention& a = plan.attention;
+  const auto refuse = [](const std::string& why) {
+    invalid(
+        "kernel.ctas_per_tile is 2, but {}: two CTAs share keys and values in BF16 with head_dim 128 and "
+        "without a mask only; leave the field out",
+        why);
+  };
+  if (a.dtype != MXFA_BF16) refuse("dtype is mxfp8");
+  if (a.head_dim != 128) refuse(fmt::format("head_dim is {}", a.head_dim));
+  if (plan.window_left >= 0 || plan.window_right >= 0)
+    refuse(a.causal ? std::string("causal is set")
+                    : fmt::format("window is [{}, {}]", a.window_left, a.window_right));
+}
+
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
   nlohmann::ordered_json options = resolved_attention("attn_fwd", plan);
@@ -37,14 +53,19 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
 KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
   const std::string& arch = context.driver.arch;
-  if (arch != "sm_90a")
-    return resolve_kernel_config(context.configs, "attention_fwd_sm100", arch,
-                                 {{"head_dim", a.head_dim},
+  if (arch != "sm_90a") {
+    const bool pair = override_or(a.kernel, "ctas_per_tile", 1) == 2;
+    if (pair) check_pair_support(plan);
+    return resolve_kernel_config(context.configs, pair ? "attention_fwd_sm100_pair" : "attention_fwd_sm100",
+                                 arch,
+                                 {{"ctas_per_tile", pair ? 2 : 1},
+                                  {"head_dim", a.head_dim},
                                   {"mxfp8", a.dtype == MXFA_MXFP8, true},
                                   {"right_mask", plan.window_right >= 0, true},
                                   {"left_mask", plan.window_left >= 0, true},
                                   {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
                                  a.kernel);
+  }
   const int32_t longest = plan.q.longest();
   // Four warpgroups cover the longest sequence with one tile, three would need two.
   const bool four_units = longest > 3 * kUnitRows && longest <= 4 * kUnitRows;
@@ -61,27 +82,36 @@ void add_tiles_sm100(mxfa_plan& plan) {
   const Driver& driver = plan.context->driver;
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const int32_t max_ctas = int32_t(plan.kernel->config.at("max_ctas"));
-  const ScheduleProblem problem{
-      .q = &plan.q,
-      .k = &plan.k,
-      .heads_q = a.heads_q,
-      .heads_kv = a.heads_kv,
-      .key_bytes = int64_t{a.head_dim} * (a.dtype == MXFA_MXFP8 ? 1 : 2) * 2,
-      .broadcast_q = a.broadcast_q != 0,
-      .window_left = plan.window_left,
-      .window_right = plan.window_right,
-      .max_ctas = max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors,
-      .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)};
+  const int32_t ctas = max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
+  const int32_t cluster = int32_t(plan.kernel->config.at("ctas_per_tile"));
+  if (ctas < cluster)
+    invalid("kernel.max_ctas is {}; with kernel.ctas_per_tile {} it must be at least {}", max_ctas, cluster,
+            cluster);
+  const ScheduleProblem problem{.q = &plan.q,
+                                .k = &plan.k,
+                                .heads_q = a.heads_q,
+                                .heads_kv = a.heads_kv,
+                                .key_bytes = int64_t{a.head_dim} * (a.dtype == MXFA_MXFP8 ? 1 : 2) * 2,
+                                .broadcast_q = a.broadcast_q != 0,
+                                .window_left = plan.window_left,
+                                .window_right = plan.window_right,
+                                .max_ctas = ctas / cluster,
+                                .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+                                .tile_rows = int32_t(plan.kernel->tables.tile_rows)};
   const Schedule schedule = schedule_tiles(problem, Scheduler(plan.kernel->config.at("scheduler")));
   plan.tile_count = schedule.tile_count;
   plan.slot_count = uint32_t(schedule.slots.size());
-  plan.grid = schedule.grid;
+  plan.grid = schedule.grid * uint32_t(cluster);
   plan.at_tiles = plan.workspace.add(schedule.slots);
   // Estimated work of every CTA, in blocks of keys, under each scheduler.
   auto work = nlohmann::ordered_json::object();
-  for (const Scheduler scheduler : kSchedulers)
-    work[scheduler_name(scheduler)] =
+  for (const Scheduler scheduler : kSchedulers) {
+    const std::vector<double> walked =
         scheduler == schedule.scheduler ? schedule.work : schedule_tiles(problem, scheduler).work;
+    auto& ctas_work = work[scheduler_name(scheduler)] = nlohmann::ordered_json::array();
+    for (const double blocks : walked)
+      for (int32_t i = 0; i < cluster; ++i) ctas_work.push_back(blocks);
+  }
   plan.options["schedule"] = {{"scheduler", scheduler_name(schedule.scheduler)}, {"work", work}};
 }
 
@@ -190,10 +220,12 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
                              name);
   };
   const int32_t q_rows = sm90 ? int32_t(plan.kernel->tables.tile_rows) : kKeyTileRows;
-  const int32_t kv_rows = sm90 ? int32_t(config.at("tile_n")) : kKeyTileRows;
+  const int32_t v_rows = sm90 ? int32_t(config.at("tile_n")) : kKeyTileRows;
+  // Of a pair each CTA loads half of K, 64 keys, and half of V, 64 channels.
+  const int32_t k_rows = sm90 ? v_rows : kKeyTileRows / int32_t(config.at("ctas_per_tile"));
   params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q");
-  params.k = map(args.k, !mxfp8, a.heads_kv, kv_rows, "K");
-  params.v = map(args.v, !mxfp8, a.heads_kv, kv_rows, "V");
+  params.k = map(args.k, !mxfp8, a.heads_kv, k_rows, "K");
+  params.v = map(args.v, !mxfp8, a.heads_kv, v_rows, "V");
   params.o = map(args.o, true, a.heads_q, sm90 ? kUnitRows : int32_t(config.at("o_box_rows")), "O");
   if (mxfp8) {
     params.scales_q = reinterpret_cast<uint64_t>(args.q.scales.data);

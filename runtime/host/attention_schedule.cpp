@@ -6,7 +6,7 @@
 namespace mxfa {
 namespace {
 
-constexpr int32_t kTileRows = 256, kStageRows = 128, kBlockKeys = 128;
+constexpr int32_t kBlockKeys = 128;
 
 struct CostedTile {
   ScheduledTile tile;
@@ -19,21 +19,22 @@ int32_t q_length(const ScheduleProblem& p, int32_t batch) { return p.q->length(p
 // In the order sequence, head, rows: neighbours share keys and values.
 std::vector<CostedTile> list_tiles(const ScheduleProblem& p) {
   int64_t count = 0;
-  for (int32_t b = 0; b < p.k->batch(); ++b) count += (int64_t{q_length(p, b)} + kTileRows - 1) / kTileRows;
+  for (int32_t b = 0; b < p.k->batch(); ++b)
+    count += (int64_t{q_length(p, b)} + p.tile_rows - 1) / p.tile_rows;
   const int64_t limit = INT32_MAX - int64_t{p.max_ctas};
   if (count > limit / p.heads_q)
-    invalid("offsets_q: {} tiles of {} rows times {} heads; the limit of a launch is {}", count, kTileRows,
+    invalid("offsets_q: {} tiles of {} rows times {} heads; the limit of a launch is {}", count, p.tile_rows,
             p.heads_q, limit);
   std::vector<CostedTile> tiles;
   tiles.reserve(size_t(count * p.heads_q));
   std::vector<double> costs;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     costs.clear();
-    for (int32_t row = 0; row < q_length(p, b); row += kTileRows)
+    for (int32_t row = 0; row < q_length(p, b); row += p.tile_rows)
       costs.push_back(tile_cost(stage_blocks(p, b, row)));
     for (int32_t head = 0; head < p.heads_q; ++head)
       for (size_t i = 0; i < costs.size(); ++i)
-        tiles.push_back({{b, head, int32_t(i) * kTileRows, 0}, costs[i]});
+        tiles.push_back({{b, head, int32_t(i) * p.tile_rows, 0}, costs[i]});
   }
   return tiles;
 }
@@ -145,13 +146,14 @@ const char* scheduler_name(Scheduler scheduler) {
 
 StageBlocks stage_blocks(const ScheduleProblem& p, int32_t batch, int32_t first_row) {
   StageBlocks blocks{};
+  const int32_t stage_rows = p.tile_rows / 2;
   const int64_t q = q_length(p, batch), k = p.k->length(batch), diagonal = k - q;
   for (int stage = 0; stage < 2; ++stage) {
-    const int64_t begin = int64_t{first_row} + stage * kStageRows;
+    const int64_t begin = int64_t{first_row} + stage * stage_rows;
     if (begin >= q) continue;
     int64_t keys = k;
     if (p.window_right >= 0)
-      keys = std::min(keys, std::min(begin + kStageRows, q) + diagonal + p.window_right);
+      keys = std::min(keys, std::min(begin + stage_rows, q) + diagonal + p.window_right);
     const int64_t first =
         p.window_left >= 0 ? std::max<int64_t>(begin + diagonal - p.window_left, 0) / kBlockKeys : 0;
     const int64_t end = (std::max<int64_t>(keys, 0) + kBlockKeys - 1) / kBlockKeys;

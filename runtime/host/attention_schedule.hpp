@@ -1,6 +1,6 @@
 // Schedules of attention_fwd_sm100: which CTA computes which tile of 256 query rows, and in which order. CTAs
 // are persistent, one an SM; each takes entries blockIdx.x, + grid, ... of the list, so the plan decides
-// everything.
+// everything.  For attention_fwd_sm100_pair a CTA here is a pair, with tiles of 512 rows.
 #pragma once
 
 #include <array>
@@ -29,11 +29,12 @@ struct ScheduleProblem {
   int64_t key_bytes;  // of a key and its value, one head
   bool broadcast_q;
   int32_t window_left, window_right;  // as the kernel takes them; -1 unbounded
-  int32_t max_ctas;                   // one an SM, or fewer
+  int32_t max_ctas;                   // one an SM, or fewer; pairs of them count once
   int64_t l2_bytes;
+  int32_t tile_rows = 256;  // two stages: of 128 rows, or of 256 where a pair of CTAs shares them
 };
 
-// Blocks of 128 keys that the two stages of 128 rows of a tile walk; the kernel's Tile::blocks.
+// Blocks of 128 keys that the two stages of a tile walk; the kernel's Tile::blocks.
 struct StageBlocks {
   int64_t first[2], end[2];  // empty: both 0
   int64_t count(int stage) const { return end[stage] - first[stage]; }
@@ -58,8 +59,8 @@ struct Schedule {
   std::vector<double> work;           // of each CTA, by tile_cost
 };
 
-// Every 256 rows of every sequence that has queries exactly once.  Throws mxfa::Error where the list would be
-// too long for the kernel's 32-bit numbers.
+// Every tile_rows rows of every sequence that has queries exactly once.  Throws mxfa::Error where the list
+// would be too long for the kernel's 32-bit numbers.
 Schedule schedule_tiles(const ScheduleProblem& problem, Scheduler scheduler);
 
 }  // namespace mxfa

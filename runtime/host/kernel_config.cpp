@@ -87,6 +87,12 @@ std::string KernelConfig::translation_unit() const {
   return text;
 }
 
+int64_t override_or(const char* overrides, const std::string& field, int64_t otherwise) {
+  if (!overrides || !*overrides) return otherwise;
+  const JsonValue* value = parse_json(overrides, "kernel overrides").find(field.c_str());
+  return value && value->kind == JsonValue::Kind::kInteger && value->fits ? value->integer : otherwise;
+}
+
 KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel,
                                    const std::string& arch, const std::vector<ConfigField>& facts,
                                    const char* overrides) {

@@ -35,6 +35,10 @@ struct KernelConfig {
   std::string translation_unit() const;
 };
 
+// The integer that the caller's overrides give a field, else `otherwise`; whether it is one that the kernel
+// takes is for resolve_kernel_config to say.
+int64_t override_or(const char* overrides, const std::string& field, int64_t otherwise);
+
 // Throws mxfa::Error: no choice fits (facts are named), unknown or out-of-range override (with the nearest
 // field name), no kernel for arch.
 KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::string& kernel,

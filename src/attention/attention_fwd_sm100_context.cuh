@@ -1,10 +1,11 @@
-// What every role of attention_fwd_sm100 shares: addresses by the names of the tables, and
-// the walk over tiles.
+// What every role of attention_fwd_sm100 and attention_fwd_sm100_pair shares: addresses by the names of the
+// tables, and the walk over tiles.
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/sreg.cuh"
 #include "src/attention/attention_forward_params.cuh"
 #include "src/attention/attention_fwd_sm100_tables.cuh"
 #include "src/common/jagged.cuh"
@@ -59,6 +60,18 @@ MXFA_DEVICE void warp_arrive(uint32_t barrier) {
   if (ptx::elect_one()) ptx::mbarrier_arrive(barrier);
 }
 
+// The same on a barrier that the mma thread waits for: in a pair that of the first CTA.
+template <Barrier kRow>
+MXFA_DEVICE void warp_arrive_at_mma(const Context& c, uint32_t stage) {
+  const uint32_t barrier = c.barrier<kRow>(stage);
+  if constexpr (kCtas == 1) {
+    warp_arrive(barrier);
+  } else {
+    ptx::warp_sync();
+    if (ptx::elect_one()) ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, 0));
+  }
+}
+
 // Parities of barriers with one slot a stage.  A consumer's first wait blocks, a producer's passes
 // (PipelineState).
 struct StagePhases {
@@ -77,7 +90,10 @@ struct BlockRange {
 };
 
 // The tiles of this CTA: entries blockIdx.x, + gridDim.x, ... of the plan's list, int32[4] {batch, head,
-// first query row, 0}.  A batch of -1 fills the list up where this CTA has fewer tiles than others.
+// first query row, 0}.  A batch of -1 fills the list up where this CTA has fewer tiles than others.  A pair
+// walks one list: of each stage of 256 rows its first CTA has the first 128, so a stage that the sequence
+// does not reach is missing in both, and rows past the end of one that it does are zeros to the loads and
+// nothing to the stores.
 //
 // Query i of a sequence sees the keys from i + (len_k - len_q) - window_left to i + (len_k - len_q) +
 // window_right.  Each stage walks the blocks with a key that one of its rows sees, from the last to the
@@ -90,24 +106,29 @@ struct Tile {
   int32_t row;  // first query row of the tile in its sequence
   Sequence q, k;
 
-  MXFA_DEVICE explicit Tile(const AttentionForwardParams& params) : p(params), index(blockIdx.x) { load(); }
+  MXFA_DEVICE explicit Tile(const AttentionForwardParams& params) : p(params), index(blockIdx.x / kCtas) {
+    load();
+  }
   MXFA_DEVICE bool valid() const { return batch >= 0; }
   MXFA_DEVICE void next() {
-    index += gridDim.x;
+    index += gridDim.x / kCtas;
     load();
   }
 
   MXFA_DEVICE int32_t batch_q() const { return p.broadcast_q != 0 ? 0 : batch; }
   // Where the sequence's rows of O and LSE begin.
   MXFA_DEVICE int32_t first_o() const { return p.broadcast_q != 0 ? batch * q.length : q.first; }
-  MXFA_DEVICE int32_t stage_row(uint32_t stage) const { return row + int32_t(stage * kTile); }
-  MXFA_DEVICE bool has_rows(uint32_t stage) const { return stage_row(stage) < q.length; }
+  MXFA_DEVICE static uint32_t cta_rank() { return kCtas == 1 ? 0 : ptx::cluster_cta_rank(); }
+  MXFA_DEVICE int32_t stage_row(uint32_t stage) const {
+    return row + int32_t((stage * kCtas + cta_rank()) * kTile);
+  }
+  MXFA_DEVICE bool has_rows(uint32_t stage) const { return row + int32_t(stage * kCtas * kTile) < q.length; }
   // Key that query 0 sees on the diagonal.
   MXFA_DEVICE int32_t diagonal() const { return k.length - q.length; }
 
   MXFA_DEVICE BlockRange blocks(uint32_t stage) const {
+    if (!has_rows(stage)) return {0, 0};
     const int32_t begin = stage_row(stage);
-    if (begin >= q.length) return {0, 0};
     int32_t keys = k.length;
     if constexpr (kRightMask)
       keys = min_of(keys, min_of(begin + int32_t(kTile), q.length) + diagonal() + p.window_right);

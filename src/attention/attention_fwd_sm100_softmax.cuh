@@ -177,8 +177,11 @@ struct SoftmaxBlock {
     }
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();  // our stores, before the MMA behind the barrier
-    const bool last = !kMxfp8 && f + 1 == kFragments;
-    warp_arrive(last ? c.barrier<Barrier::kPLast>(stage) : c.barrier<Barrier::kPFull>(stage));
+    if (!kMxfp8 && f + 1 == kFragments) {
+      warp_arrive_at_mma<Barrier::kPLast>(c, stage);
+    } else {
+      warp_arrive_at_mma<Barrier::kPFull>(c, stage);
+    }
   }
 
   // The factor of O goes to the correction.

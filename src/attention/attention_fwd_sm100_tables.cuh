@@ -1,13 +1,13 @@
-// Roles, shared memory, tensor memory and barriers of attention_fwd_sm100.  The kernel takes every offset,
-// column, arrival count and byte count from here, and the same tables are published to the host, so the two
-// cannot drift apart.
+// Roles, shared memory, tensor memory and barriers of attention_fwd_sm100 and attention_fwd_sm100_pair.  The
+// kernel takes every offset, column, arrival count and byte count from here, and the same tables are
+// published to the host, so the two cannot drift apart.
 //
 // ::Config comes before this header in the translation unit; its fields are those of
 // configs/kernels/attention_fwd_sm100.json:
-//   head_dim 64 | 96 | 128, mxfp8, right_mask (causal or a right window), left_mask (a left window),
-//   dynamic_p (MXFP8: P has a scale for each row and 32 keys; else the constant 2^-8), kv_stages,
-//   softmax_registers, correction_registers, other_registers, o_box_rows, and those of
-//   attention_fwd_sm100_softmax.cuh.
+//   ctas_per_tile 1, or 2 in attention_fwd_sm100_pair, head_dim 64 | 96 | 128, mxfp8, right_mask (causal or a
+//   right window), left_mask (a left window), dynamic_p (MXFP8: P has a scale for each row and 32 keys; else
+//   the constant 2^-8), kv_stages, softmax_registers, correction_registers, other_registers, o_box_rows, and
+//   those of attention_fwd_sm100_softmax.cuh.
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/scale_factor.cuh"
@@ -19,6 +19,7 @@ namespace mxfa::attention_fwd_sm100 {
 inline constexpr bool kMxfp8 = Config::mxfp8;
 inline constexpr uint32_t kD = Config::head_dim;
 inline constexpr uint32_t kKvStages = Config::kv_stages;
+inline constexpr uint32_t kCtas = Config::ctas_per_tile;  // of a cluster, which share keys and values
 inline constexpr bool kRightMask = Config::right_mask, kLeftMask = Config::left_mask;
 inline constexpr bool kDynamicP = Config::dynamic_p, kConstantP = kMxfp8 && !kDynamicP;
 static_assert(kD == 64 || kD == 96 || kD == 128, "attention_fwd_sm100: head_dim is 64, 96 or 128");
@@ -31,6 +32,7 @@ inline constexpr uint32_t kStages = 2;
 // Rows of Q, and of K and V, in a tile: M and N of S = Q K^T, K of O = P V.
 inline constexpr uint32_t kTile = 128;
 inline constexpr uint32_t kElementBytes = kMxfp8 ? 1 : 2;
+static_assert(kCtas == 1 || (kCtas == 2 && !kMxfp8), "one CTA a tile, or BF16 and a pair");
 // A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or 64 where that divides
 // a row of D and 128 does not.  A row of 96 bytes (MXFP8, D = 96) has a panel of 128 whose last 32 the copy
 // engine fills with zeros and no MMA reads.
@@ -39,7 +41,9 @@ inline constexpr uint32_t kPanelRowBytes = panel_row_bytes(kD * kElementBytes);
 inline constexpr uint32_t kPanelBytes = kTile * kPanelRowBytes;
 inline constexpr uint32_t kPanels = ceil_div(kD * kElementBytes, kPanelRowBytes);
 inline constexpr uint32_t kTileBytes = kPanels * kPanelBytes;
-// A tile and its scales arrive on one barrier.
+// Of K and V a CTA of a pair holds its half.
+inline constexpr uint32_t kKvTileBytes = kTileBytes / kCtas;
+// A tile and its scales arrive on one barrier, that of a pair's first CTA for both.
 inline constexpr uint32_t kLoadBytes = kTileBytes + (kMxfp8 ? kScaleAtomBytes : 0);
 // O leaves as BF16, in panels likewise.
 inline constexpr uint32_t kOPanelRowBytes = panel_row_bytes(kD * 2);
@@ -100,7 +104,7 @@ MXFA_CONSTEXPR KernelTables make_tables() {
       .magic = kTablesMagic,
       .threads = kThreads,
       .tmem_columns = kTmemColumns,
-      .tile_rows = kStages * kTile,
+      .tile_rows = kCtas * kStages * kTile,
       .role_count = 7,
       .smem_count = index_of(Smem::kCount),
       .tmem_count = index_of(Tmem::kCount),
@@ -115,7 +119,7 @@ MXFA_CONSTEXPR KernelTables make_tables() {
       // Offsets are filled in below.  1024: the 128-byte swizzle repeats over 8 rows of 128 bytes.
       .smem = {{"q", 0, kTileBytes, kStages, 1024},
                {"o", 0, kOPanels * kOPanelBytes, kStages, 1024},
-               {"kv", 0, kTileBytes, kv, 1024},  // K and V alternate in one ring
+               {"kv", 0, kKvTileBytes, kv, 1024},  // K and V alternate in one ring
                {"sf_q", 0, kScaleAtomBytes, kStages * on, 128},
                {"sf_kv", 0, kScaleAtomBytes, kv * on, 128},
                {"sf_p", 0, kScaleAtomBytes, sf_p, 128},  // constant: one for both stages
@@ -141,16 +145,17 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                {"sf_p1", kSf + 5 * sf, sf * dedicated * kDynamicP, "p v", "p v done"},
                {"sf_v", kSf + 6 * sf, 2 * sf * dedicated, "p v", "p v done, two blocks"}},
       // One elected lane arrives for its warp, so a warpgroup counts 4.  The side that may run first waits
-      // with parity 1, which a fresh barrier passes.
-      .barriers = {{"q_full", 0, kStages, 1, kLoadBytes, "load", "mma", never, 0},
+      // with parity 1, which a fresh barrier passes.  In a pair the mma thread of the first CTA works for
+      // both: what it waits for takes arrivals and bytes from both CTAs, and its commits arrive in both.
+      .barriers = {{"q_full", 0, kStages, 1, kCtas * kLoadBytes, "load", "mma", never, 0},
                    {"q_empty", 0, kStages, 1, 0, "mma commit", "load", never, 1},
                    {"kv_full", 0, kv, 1, kLoadBytes, "load", "mma", never, 0},
                    {"kv_empty", 0, kv, 1, 0, "mma commit", "load", never, 1},
                    {"s_full", 0, kStages, 1, 0, "mma commit", "softmax", never, 0},
                    {"s_read", 0, kStages * overlay, 4, 0, "softmax", "mma", never, 0},
                    {"alpha_full", 0, kStages * 4, 1, 0, "softmax warp", "correction warp", never, 0},
-                   {"p_full", 0, kStages, 8, 0, "softmax, correction", "mma", never, 0},
-                   {"p_last", 0, kStages * !kMxfp8, 4, 0, "softmax", "mma", never, 0},
+                   {"p_full", 0, kStages, 8 * kCtas, 0, "softmax, correction", "mma", never, 0},
+                   {"p_last", 0, kStages * !kMxfp8, 4 * kCtas, 0, "softmax", "mma", never, 0},
                    {"o_full", 0, kStages, 1, 0, "mma commit", "correction", never, 0},
                    {"sum_full", 0, kStages, 4, 0, "softmax", "correction", never, 0},
                    {"sum_empty", 0, kStages, 4, 0, "correction", "softmax", never, 1},

@@ -44,7 +44,7 @@ using Key = std::tuple<int32_t, int32_t, int32_t>;
 void check_complete(const Problem& p, const Schedule& schedule) {
   std::set<Key> expected, seen;
   for (int32_t b = 0; b < p.k.batch(); ++b)
-    for (int32_t row = 0; row < p.q.length(p.problem.broadcast_q ? 0 : b); row += 256)
+    for (int32_t row = 0; row < p.q.length(p.problem.broadcast_q ? 0 : b); row += p.problem.tile_rows)
       for (int32_t head = 0; head < p.problem.heads_q; ++head) expected.insert({b, head, row});
   REQUIRE(schedule.tile_count == expected.size());
   REQUIRE(schedule.slots.size() % std::max(schedule.grid, 1u) == 0);
@@ -149,6 +149,15 @@ TEST_CASE("Stages of a tile walk the blocks that their rows see", "[schedule]") 
   p.problem.window_left = 0;
   CHECK((blocks(0).first[1] == 1 && blocks(0).end[1] == 2));
   CHECK(tile_cost(blocks(0)) == 2 * kOneStageBlockCost + kScheduledTileCost);
+}
+
+TEST_CASE("Tiles of a pair of CTAs have 512 rows, stages of 256", "[schedule]") {
+  Problem p({0, 1, 512, 513, 1300}, {130, 200, 0, 300, 70}, 3, 4);
+  p.problem.tile_rows = 512;
+  for (const Scheduler scheduler : kSchedulers) check_complete(p, schedule_tiles(p.problem, scheduler));
+  const StageBlocks blocks = stage_blocks(p.problem, 4, 1024);  // 276 rows
+  CHECK((blocks.count(0) == 1 && blocks.count(1) == 1));
+  CHECK(stage_blocks(p.problem, 3, 512).count(1) == 0);
 }
 
 TEST_CASE("80,000 tiny sequences are scheduled, and a launch beyond 32 bits is refused", "[schedule]") {

@@ -57,11 +57,20 @@ TEST_CASE(
         for (const bool right_mask : {false, true})
           for (const bool left_mask : {false, true})
             compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
-                             {{"head_dim", head_dim},
+                             {{"ctas_per_tile", 1},
+                              {"head_dim", head_dim},
                               {"mxfp8", mxfp8, true},
                               {"right_mask", right_mask, true},
                               {"left_mask", left_mask, true},
                               {"dynamic_p", dynamic_p, true}});
+  for (const char* arch : {"sm_100a", "sm_103a"})
+    compiles_cleanly(nvrtc, "attention_fwd_sm100_pair", arch,
+                     {{"ctas_per_tile", 2},
+                      {"head_dim", 128},
+                      {"mxfp8", false, true},
+                      {"right_mask", false, true},
+                      {"left_mask", false, true},
+                      {"dynamic_p", false, true}});
   // Both masks hold what one alone has.
   for (const int head_dim : {64, 96, 128})
     for (const bool masks : {false, true})

@@ -25,6 +25,7 @@ TEST_CASE("the loss of a synchronisation is found: a sample of each forward kern
       GENERATE(table<std::string, std::string, std::string, std::string, int>({
           {"sm100.json", "1", "emulator:b200", "--strict", 10},
           {"sm100.json", "2", "emulator:b200", "--strict", 10},
+          {"sm100_pair.json", "1", "emulator:b200", "--strict", 10},
           {"sm90.json", "1", "emulator:h200", "--quiet", 8},
           {"quantize.json", "1", "emulator:b200", "--strict", 2},
       }));
