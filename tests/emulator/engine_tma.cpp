@@ -376,7 +376,6 @@ TEST_CASE("encoding refuses what the driver refuses", "[engine][tma]") {
   CHECK(has(refusal([](ARGS) { t.swizzle = 2; }), "more than the 64 bytes"));
   CHECK(has(refusal([](ARGS) { t.swizzle = 7; }), "swizzle 7"));
   CHECK(has(refusal([](ARGS) { t.oob_fill = 1; }), "floating-point"));
-  CHECK(has(refusal([](ARGS) { t.type = 13; }), "801 tensor maps of type 16U4_ALIGN8B"));
   CHECK(has(refusal([](ARGS) { t.interleave = 1; }), "801 interleaved"));
   CHECK(has(refusal([](ARGS) { t.type = 99; }), "1 tensorDataType 99"));
 #undef ARGS

@@ -13,21 +13,45 @@ namespace {
 
 struct TypeInfo {
   const char* name;
-  int bytes;
-  bool is_float, supported;
+  TensorUnit unit;
+  bool is_float;
 };
 constexpr TypeInfo kTypes[] = {
-    {"UINT8", 1, false, true},          {"UINT16", 2, false, true},        {"UINT32", 4, false, true},
-    {"INT32", 4, false, true},          {"UINT64", 8, false, true},        {"INT64", 8, false, true},
-    {"FLOAT16", 2, true, true},         {"FLOAT32", 4, true, true},        {"FLOAT64", 8, true, true},
-    {"BFLOAT16", 2, true, true},        {"FLOAT32_FTZ", 4, true, true},    {"TFLOAT32", 4, true, true},
-    {"TFLOAT32_FTZ", 4, true, true},    {"16U4_ALIGN8B", 0, false, false}, {"16U4_ALIGN16B", 0, false, false},
-    {"16U6_ALIGN16B", 0, false, false},
+    {"UINT8", {1, 1, 1}, false},           {"UINT16", {1, 2, 2}, false},
+    {"UINT32", {1, 4, 4}, false},          {"INT32", {1, 4, 4}, false},
+    {"UINT64", {1, 8, 8}, false},          {"INT64", {1, 8, 8}, false},
+    {"FLOAT16", {1, 2, 2}, true},          {"FLOAT32", {1, 4, 4}, true},
+    {"FLOAT64", {1, 8, 8}, true},          {"BFLOAT16", {1, 2, 2}, true},
+    {"FLOAT32_FTZ", {1, 4, 4}, true},      {"TFLOAT32", {1, 4, 4}, true},
+    {"TFLOAT32_FTZ", {1, 4, 4}, true},     {"16U4_ALIGN8B", {2, 1, 1}, false},
+    {"16U4_ALIGN16B", {16, 8, 16}, false}, {"16U6_ALIGN16B", {16, 12, 16}, false},
 };
 constexpr uint64_t kLargestBox = 228 * 1024;  // the driver of an H200 takes 233472 bytes and refuses 234496
 constexpr int kTypeCount = sizeof(kTypes) / sizeof(kTypes[0]);
 
-std::string check(const TiledTensor& t, int bytes, bool is_float) {
+// Further rules of the packed types; those with gaps come in rows of 128 elements.
+std::string check_packed(const TiledTensor& t) {
+  const auto type = static_cast<TensorType>(t.type);
+  const char* const name = tensor_type_name(type);
+  if (type == TensorType::U4Align8)
+    return t.dims[0] % 2 == 0 ? ""
+                              : fmt::format("globalDim[0] is {}: {} needs a multiple of 2", t.dims[0], name);
+  if (type != TensorType::U4Align16 && type != TensorType::U6Align16) return "";
+  if (t.address % 32 != 0)
+    return fmt::format("globalAddress {:#x} is not a multiple of 32, as {} needs", t.address, name);
+  if (t.dims[0] % 128 != 0)
+    return fmt::format("globalDim[0] is {}: {} needs a multiple of 128", t.dims[0], name);
+  for (uint32_t i = 0; i + 1 < t.rank; ++i)
+    if (t.strides[i] % 32 != 0)
+      return fmt::format("globalStrides[{}] is {}: {} needs a multiple of 32", i, t.strides[i], name);
+  if (t.box[0] != 128) return fmt::format("boxDim[0] is {}: {} needs 128", t.box[0], name);
+  const auto mode = static_cast<Swizzle>(t.swizzle);
+  const bool known = mode == Swizzle::None || mode == Swizzle::B128 || mode == Swizzle::B128Atom32 ||
+                     (mode == Swizzle::B128Atom64 && type == TensorType::U6Align16);
+  return known ? "" : fmt::format("{} has no swizzle {}", name, t.swizzle);
+}
+
+std::string check(const TiledTensor& t, const TensorUnit& unit, bool is_float) {
   if (t.rank < 1 || t.rank > 5) return fmt::format("tensorRank is {}: 1 to 5 are allowed", t.rank);
   if (t.address % 16 != 0) return fmt::format("globalAddress {:#x} is not a multiple of 16", t.address);
   if (!t.dims || !t.box || !t.element_strides || (t.rank > 1 && !t.strides)) return "a null array";
@@ -49,9 +73,12 @@ std::string check(const TiledTensor& t, int bytes, bool is_float) {
     return fmt::format("l2Promotion {} does not exist", t.l2_promotion);
   if (t.oob_fill < 0 || t.oob_fill > 1) return fmt::format("oobFill {} does not exist", t.oob_fill);
   if (t.oob_fill == 1 && !is_float) return "oobFill NAN_REQUEST_ZERO_FMA needs a floating-point type";
-  const uint32_t inner = t.box[0] * static_cast<uint32_t>(bytes);
-  uint64_t box_bytes = bytes;
-  for (uint32_t i = 0; i < t.rank; ++i) box_bytes *= t.box[i];
+  if (std::string packed = check_packed(t); !packed.empty()) return packed;
+  if (t.box[0] % unit.elements != 0)
+    return fmt::format("boxDim[0] is {}: a multiple of {} is needed", t.box[0], unit.elements);
+  const uint32_t inner = t.box[0] / unit.elements * unit.shared_bytes;
+  uint64_t box_bytes = inner;
+  for (uint32_t i = 1; i < t.rank; ++i) box_bytes *= t.box[i];
   if (box_bytes > kLargestBox)
     return fmt::format("the box has {} bytes, more than the {} bytes of an SM's shared memory", box_bytes,
                        kLargestBox);
@@ -66,7 +93,7 @@ std::string check(const TiledTensor& t, int bytes, bool is_float) {
 
 }  // namespace
 
-int tensor_type_bytes(TensorType type) { return kTypes[static_cast<int>(type)].bytes; }
+const TensorUnit& tensor_unit(TensorType type) { return kTypes[static_cast<int>(type)].unit; }
 const char* tensor_type_name(TensorType type) { return kTypes[static_cast<int>(type)].name; }
 
 int encode_tiled(const TiledTensor& t, TensorMap* map, std::string* error) {
@@ -79,15 +106,11 @@ int encode_tiled(const TiledTensor& t, TensorMap* map, std::string* error) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const TypeInfo& type = kTypes[t.type];
-  if (!type.supported) {
-    *error = fmt::format("tensor maps of type {} are not emulated", type.name);
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   if (t.interleave != 0) {
     *error = fmt::format("interleaved tensor maps (interleave {}) are not emulated", t.interleave);
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  *error = check(t, type.bytes, type.is_float);
+  *error = check(t, type.unit, type.is_float);
   if (!error->empty()) return CUDA_ERROR_INVALID_VALUE;
 
   TensorMap m;
@@ -142,8 +165,8 @@ void set_swizzle(TensorMap& m, uint64_t mode) {
 
 // Limits that the engine relies on; plain stores may have changed any byte of a map.
 bool within_limits(const TensorMap& m) {
-  bool good = m.rank >= 1 && m.rank <= 5 && static_cast<int>(m.type) < kTypeCount &&
-              kTypes[static_cast<int>(m.type)].supported && m.swizzle <= Swizzle::B128Atom64;
+  bool good =
+      m.rank >= 1 && m.rank <= 5 && static_cast<int>(m.type) < kTypeCount && m.swizzle <= Swizzle::B128Atom64;
   for (int i = 0; i < 5; ++i)
     good = good && m.box[i] >= 1 && m.box[i] <= 256 && m.element_strides[i] >= 1 && m.element_strides[i] <= 8;
   return good;
@@ -157,7 +180,6 @@ std::string check_modified(const TensorMap& m) {
     dims[i] = m.dims[i], box[i] = m.box[i], element_strides[i] = m.element_strides[i];
   for (int i = 0; i < 4; ++i) strides[i] = m.strides[i];
   const TypeInfo& type = kTypes[static_cast<int>(m.type)];
-  if (!type.supported) return fmt::format("tensor maps of type {} are not emulated", type.name);
   return check({.type = static_cast<int>(m.type),
                 .rank = m.rank,
                 .address = m.address,
@@ -167,7 +189,7 @@ std::string check_modified(const TensorMap& m) {
                 .element_strides = element_strides,
                 .swizzle = static_cast<int>(m.swizzle),
                 .oob_fill = m.nan_fill},
-               type.bytes, type.is_float);
+               type.unit, type.is_float);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The 128-byte tensor map that TMA instructions read.  CUtensorMap is opaque to programs; this layout is our
-// own and starts with a magic number, so that a map that nobody encoded is recognised.
+// own, but for the address in front, and holds a magic number, so that a map that nobody encoded is
+// recognised.
 #pragma once
 
 #include <array>
@@ -33,8 +34,11 @@ enum class TensorType : uint8_t {
 
 struct TensorMap {
   static constexpr uint64_t kMagic = 0x50414d546166786dull;  // "mxfaTMAP" in memory
-  uint64_t magic = kMagic;
   uint64_t address = 0;
+  // Nothing of ours: CUTLASS clears a bit here, as a remedy for a driver
+  // (cute/atom/copy_traits_sm90_tma.hpp).
+  uint64_t second_word = 0;
+  uint64_t magic = kMagic;
   std::array<uint64_t, 5> dims{};     // elements
   std::array<uint64_t, 4> strides{};  // bytes; of dimensions 1..4
   std::array<uint16_t, 5> box{};      // elements
@@ -45,11 +49,15 @@ struct TensorMap {
   uint8_t nan_fill = 0, l2_promotion = 0;
   uint8_t modified = 0;   // by tensormap.replace: checked as a whole only when it is used
   uint8_t atomicity = 0;  // of the 128-byte swizzle, as tensormap.replace counts
-  std::array<uint8_t, 18> unused{};
+  std::array<uint8_t, 10> unused{};
 };
 static_assert(sizeof(TensorMap) == 128);
 
-int tensor_type_bytes(TensorType type);
+// What a copy moves as one piece: an element, or those of a packed type that share bytes (PTX ISA 5.5.1).
+struct TensorUnit {
+  uint32_t elements, global_bytes, shared_bytes;  // shared: with the gap behind it
+};
+const TensorUnit& tensor_unit(TensorType type);
 const char* tensor_type_name(TensorType type);
 
 // Arguments of cuTensorMapEncodeTiled, enums as their numbers.
