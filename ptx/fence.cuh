@@ -9,6 +9,16 @@ MXFA_DEVICE void fence_acq_rel_cta() { asm volatile("fence.acq_rel.cta;" ::: "me
 MXFA_DEVICE void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 MXFA_DEVICE void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
+// fence.{release,acquire}.sync_restrict -- at cluster scope for accesses of shared memory alone, that of this
+// CTA (release) or of the cluster (acquire): with relaxed signals, the ordering that is wanted of shared
+// memory without that of global memory.  PTX 8.6, sm_90.
+MXFA_DEVICE void fence_release_shared_cta() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;" ::: "memory");
+}
+MXFA_DEVICE void fence_acquire_shared_cluster() {
+  asm volatile("fence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
+}
+
 // fence.mbarrier_init.release.cluster -- makes this thread's mbarrier_init calls visible to whoever passes
 // the barrier that follows (other threads, other CTAs, the copy engines).  PTX 8.0, sm_90.
 MXFA_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }

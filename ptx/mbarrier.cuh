@@ -69,6 +69,24 @@ MXFA_DEVICE void mbarrier_wait_cluster(uint32_t bar, uint32_t parity) {
   }
 }
 
+// The same without ordering memory, for a waiter with a fence of its own: an acquire at cluster scope
+// invalidates the L1 cache.
+MXFA_DEVICE bool mbarrier_try_wait_cluster_relaxed(uint32_t bar, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, "
+      "0, p; }"
+      : "=r"(done)
+      : "r"(bar), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+MXFA_DEVICE void mbarrier_wait_cluster_relaxed(uint32_t bar, uint32_t parity) {
+  while (!mbarrier_try_wait_cluster_relaxed(bar, parity)) {
+  }
+}
+
 // mapa.shared::cluster -- the address of the same shared object in the CTA of that cluster rank.  PTX ISA
 // "mapa"; sm_90.
 MXFA_DEVICE uint32_t mapa(uint32_t address, uint32_t cta_rank) {
@@ -81,6 +99,12 @@ MXFA_DEVICE uint32_t mapa(uint32_t address, uint32_t cta_rank) {
 // waiter would not be entitled to see what this CTA wrote.
 MXFA_DEVICE void mbarrier_arrive_cluster(uint32_t bar) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(bar) : "memory");
+}
+
+// The same without ordering memory, behind a fence: a release at cluster scope waits until all of the
+// thread's accesses are performed for the whole GPU (MEMBAR.GPU).
+MXFA_DEVICE void mbarrier_arrive_cluster_relaxed(uint32_t bar) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" : : "r"(bar) : "memory");
 }
 
 MXFA_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t bar, uint32_t bytes) {

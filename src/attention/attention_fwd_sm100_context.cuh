@@ -3,6 +3,7 @@
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/elect.cuh"
+#include "ptx/fence.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/sreg.cuh"
@@ -60,7 +61,8 @@ MXFA_DEVICE void warp_arrive(uint32_t barrier) {
   if (ptx::elect_one()) ptx::mbarrier_arrive(barrier);
 }
 
-// The same on a barrier that the mma thread waits for: in a pair that of the first CTA.
+// The same on a barrier that the mma thread waits for: in a pair that of the first CTA, with a release of
+// shared memory alone, because one of everything would wait for the whole GPU.
 template <Barrier kRow>
 MXFA_DEVICE void warp_arrive_at_mma(const Context& c, uint32_t stage) {
   const uint32_t barrier = c.barrier<kRow>(stage);
@@ -68,7 +70,10 @@ MXFA_DEVICE void warp_arrive_at_mma(const Context& c, uint32_t stage) {
     warp_arrive(barrier);
   } else {
     ptx::warp_sync();
-    if (ptx::elect_one()) ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, 0));
+    if (ptx::elect_one()) {
+      ptx::fence_release_shared_cta();
+      ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(barrier, 0));
+    }
   }
 }
 

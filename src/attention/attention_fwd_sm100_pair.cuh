@@ -131,6 +131,13 @@ struct Mma {
     ptx::tcgen05_commit_multicast<2>(c.barrier<kRow>(stage), kBothCtas);
   }
 
+  // For the warps of both CTAs.  An acquire of global memory as well would empty the L1 cache.
+  template <Barrier kRow>
+  MXFA_DEVICE void wait_both(uint32_t stage) const {
+    ptx::mbarrier_wait_cluster_relaxed(c.barrier<kRow>(stage), p_full[stage]);
+    ptx::fence_acquire_shared_cluster();
+  }
+
   // S(stage) = Q(stage) K^T, K in ring slot `slot`.
   MXFA_DEVICE void scores(uint32_t stage, uint32_t slot) {
     const uint32_t d = c.column<Tmem::kS0, Tmem::kS1>(stage);
@@ -155,13 +162,13 @@ struct Mma {
     const uint64_t b = ptx::descriptor_advance(mn_major, c.offset<Smem::kKv>(slot));
     constexpr uint32_t kDescriptor =
         ptx::instruction_descriptor_bf16(kPairM, kD, ptx::Major::kK, ptx::Major::kMN);
-    ptx::mbarrier_wait_cluster(c.barrier<Barrier::kPFull>(stage), p_full[stage]);
+    wait_both<Barrier::kPFull>(stage);
     ptx::tcgen05_fence_after_thread_sync();  // P stored by softmax, O rescaled by the correction, in both
                                              // CTAs
 #pragma unroll
     for (uint32_t step = 0; step < kPvSteps; ++step) {
       if (step == kFirstPvSteps) {
-        ptx::mbarrier_wait_cluster(c.barrier<Barrier::kPLast>(stage), p_full[stage]);
+        wait_both<Barrier::kPLast>(stage);
         ptx::tcgen05_fence_after_thread_sync();  // the last quarter of P
       }
       if (step >= pending_steps) continue;

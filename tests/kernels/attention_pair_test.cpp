@@ -3,6 +3,8 @@
 // refused.
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "kernels/attention_run.hpp"
 #include "support/catch.hpp"
@@ -105,6 +107,29 @@ TEST_CASE("pair: the same bits in every schedule, without a hazard", "[attention
     CHECK(run_attention(inputs) == want);
   }
   unsetenv("MXFA_EMU_CHECK");
+}
+
+TEST_CASE("pair: tables of both CTAs, and a grid of whole pairs", "[attention][pair][sm_100]") {
+  AttentionInputs inputs = make_inputs(problem_of({600, 5}, {130, 7}, 2, 128), false);
+  inputs.kernel = kPair;
+  const mxfa::Plan plan = Device::instance().context().attention_forward(describe_attention(inputs));
+  const auto description = nlohmann::json::parse(plan.describe());
+  CHECK(description["kernel"] == "attention_fwd_sm100_pair");
+  CHECK(description["tiles"] == 6);
+  CHECK(description["grid"][0] == 12);
+  const auto& tables = description["tables"];
+  CHECK(tables["tile_rows"] == 512);
+  CHECK(tables["tmem_columns"] == 512);
+  std::map<std::string, nlohmann::json> rows;
+  for (const char* table : {"smem", "barriers"})
+    for (const auto& row : tables[table]) rows[row["name"]] = row;
+  CHECK(rows["q"]["bytes"] == 128 * 128 * 2);
+  CHECK(rows["kv"]["bytes"] == 128 * 128 * 2 / 2);
+  // One load thread arrives for the bytes of both CTAs; softmax and correction of both arrive, a warp once.
+  CHECK((rows["q_full"]["count"] == 1 && rows["q_full"]["tx_bytes"] == 2 * 128 * 128 * 2));
+  CHECK((rows["kv_full"]["count"] == 1 && rows["kv_full"]["tx_bytes"] == 128 * 128 * 2));
+  CHECK((rows["p_full"]["count"] == 2 * (4 + 4) && rows["p_last"]["count"] == 2 * 4));
+  for (const char* commit : {"q_empty", "kv_empty", "s_full", "o_full"}) CHECK(rows[commit]["count"] == 1);
 }
 
 TEST_CASE("pair: what it does not serve is refused by name", "[attention][pair][sm_100]") {
