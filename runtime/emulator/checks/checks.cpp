@@ -2,7 +2,9 @@
 #include "checks/checks.hpp"
 
 #include "checks/barriers.hpp"
+#include "checks/initialised.hpp"
 #include "checks/races.hpp"
+#include "checks/resources.hpp"
 
 namespace mxfa::emulator {
 
@@ -16,6 +18,8 @@ std::optional<CheckMode> check_mode(std::string_view word) {
 Checks::Checks(CheckMode mode, const KernelInfo& kernel) : kernel_(kernel.name) {
   parts_.push_back(std::make_unique<Races>(mode, findings_));
   parts_.push_back(std::make_unique<Barriers>(findings_));
+  parts_.push_back(std::make_unique<Initialised>(mode, findings_));
+  parts_.push_back(std::make_unique<Resources>(mode, findings_));
 }
 Checks::~Checks() = default;
 

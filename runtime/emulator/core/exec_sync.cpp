@@ -197,12 +197,23 @@ Step max_registers(Exec& x, const MicroOp& op) {
   Warp& w = *x.warp;
   Fragment& f = x.current();
   const auto wanted = static_cast<uint32_t>(op.imm);
-  if (x.kernel->info.registers == 0)
-    return Step::Continue;  // ptxas drops it when the register count at entry is unknown
+  const auto misuse = [&](Misuse m) {
+    if (!x.observed) return;
+    x.leave();
+    observe(*x.grid, [&](Observer& o) {
+      o.misuse(*x.cluster, &w, m, wanted, kIncrease ? "setmaxnreg.inc" : "setmaxnreg.dec");
+    });
+  };
+  if (x.kernel->info.registers == 0) {  // ptxas drops it when the register count at entry is unknown
+    misuse(Misuse::RegistersIgnored);
+    return Step::Continue;
+  }
   const uint32_t have = w.registers_per_thread;
-  if (kIncrease ? wanted < have : wanted > have)
+  if (kIncrease ? wanted < have : wanted > have) {
+    misuse(Misuse::RegistersDirection);
     throw Fault(result::kLaunchFailed, fmt::format("setmaxnreg.{} to {} from {} registers per thread",
                                                    kIncrease ? "inc" : "dec", wanted, have));
+  }
   if (kIncrease) {
     const uint32_t need = (wanted - have) * kLanes;
     if (x.cta->register_pool < need) return x.block(Wait::Kind::Registers, wanted, have);
@@ -262,6 +273,10 @@ void require_whole_warp(Exec& x) {
   if (x.mask == alive || simt::gather(x) == alive) {
     Wait& wait = x.current().wait;
     if (wait.kind == Wait::Kind::Aligned) wait.kind = Wait::Kind::None;
+    if (x.observed) {
+      x.leave();
+      observe(*x.grid, [&](Observer& o) { o.warp_sync(*x.warp, alive); });
+    }
     return;
   }
   if (!x.strict) throw PartialWarp{};

@@ -55,6 +55,7 @@ struct Touch {
   uint64_t begin = 0;             // shared: offset; global: address; tensor memory: first column
   uint32_t count = 0;             // bytes; tensor memory: columns
   uint8_t lane = 0, lanes = 128;  // tensor memory
+  bool updates = false;           // written by adding to what is there
 };
 
 enum class AsyncKind : uint8_t {
@@ -104,7 +105,14 @@ struct Fence {
 // What the machine is about to refuse with a fault.
 enum class Misuse : uint8_t {
   BarrierNotInitialised,
-  TooManyArrivals,  // for the pending count of the mbarrier's phase
+  TooManyArrivals,     // for the pending count of the mbarrier's phase
+  TmemNotAllocated,    // columns
+  TmemDealloc,         // of columns that are no allocation
+  TmemOtherLanes,      // of another warp
+  TmemAlloc,           // after relinquish_alloc_permit, or of more columns than before
+  TmemHeld,            // when the CTA ends
+  RegistersDirection,  // setmaxnreg.inc to fewer, .dec to more; where: the number asked for
+  RegistersIgnored     // setmaxnreg in a kernel without a bound on its threads; no fault follows
 };
 
 class Observer {
@@ -119,8 +127,9 @@ class Observer {
   virtual void blocked(Warp&, const Wait&) {}
   virtual void registers_change(Warp&, uint32_t /*from*/, uint32_t /*to*/) {}  // setmaxnreg, a thread
 
-  // `where`: the mbarrier.  Null warp: asynchronous work, `who` names it.
+  // `where`: the mbarrier, or an address in tensor memory.  Null warp: asynchronous work, `who` names it.
   virtual void misuse(Cluster&, const Warp*, Misuse, uint32_t /*where*/, const std::string& /*who*/) {}
+  virtual void stuck(Cluster&) {}  // a deadlock: no fragment will run again
 
   // ---- memory
   virtual void access(Warp&, const LaneAccess&) {}

@@ -295,6 +295,7 @@ bool Scheduler::run(uint32_t patience) {
     }
     if (!ran) {
       if (!unstick()) {
+        observe(grid_, [&](Observer& o) { o.stuck(cluster_); });
         throw Fault(result::kLaunchTimeout,
                     deadlock_report(grid_, cluster_,
                                     "deadlock: no lane can run and no asynchronous work is pending"));

@@ -19,6 +19,7 @@ void copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, si
   require(host(to), "the destination");
   require(host(from), "the source");
   std::memmove(host(to), host(from), bytes);
+  if (to_device) driver().arena->written.mark(to, bytes);
 }
 
 bool on_device(CUdeviceptr address) {
@@ -35,6 +36,7 @@ void fill(CUdeviceptr address, Word value, size_t count) {
   if (count == 0) return;
   require_device_range(address, count * sizeof(Word), "destination");
   std::fill_n(static_cast<Word*>(host(address)), count, value);
+  driver().arena->written.mark(address, count * sizeof(Word));
 }
 
 CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "checks/checks.hpp"
 #include "driver_api/driver.hpp"
 
 using namespace mxfa::emulator::driver_api;
@@ -44,6 +45,12 @@ uint64_t free_memory() {
   return std::min(total > state.memory_used ? total - state.memory_used : 0, host_available());
 }
 
+bool checks_asked_for() {
+  const char* value = std::getenv("MXFA_EMU_CHECK");
+  const auto mode = mxfa::emulator::check_mode(value && *value ? value : "off");
+  return mode && *mode != mxfa::emulator::CheckMode::Off;
+}
+
 CUdeviceptr allocate(size_t bytes, bool managed) {
   Context& context = require_context();
   Driver& state = driver();
@@ -56,6 +63,8 @@ CUdeviceptr allocate(size_t bytes, bool managed) {
   const uint64_t address = state.arena->allocate(bytes);
   if (!address) refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} bytes asked for, the address range is used up", bytes);
   state.allocations[address] = {bytes, &context, managed};
+  // The host writes managed memory without telling.
+  if (!managed && checks_asked_for()) state.arena->written.follow(address, bytes);
   state.memory_used += bytes;
   return address;
 }

@@ -120,7 +120,7 @@ void tcgen05_cp(Warp& warp, int lane, TmemCopyShape shape, uint32_t address, uin
     refuse(fmt::format("cp.{}: lane {} of address {:#010x} must be {}", s.name, tmem_lane(address), address,
                        lane_limit == 1 ? "0" : "below 32"));
   for (Cta* cta : group.ctas())
-    require_columns(*cta, tmem_column(address), s.columns, fmt::format("tcgen05.cp.{}", s.name));
+    require_columns(*cta, tmem_column(address), s.columns, fmt::format("tcgen05.cp.{}", s.name), &warp);
   // Both CTAs of a pair copy, each from its own shared memory to its own tensor memory.
   const uint64_t ticket = announce(warp, {0, AsyncKind::TmemCopy, lane, kNoBarrier, cta_group},
                                    [&] { return touches_of(group, shape, address, source); });
@@ -165,8 +165,16 @@ std::vector<std::string> engines_at_exit(Cta& cta) {
       findings.push_back(fmt::format("warp {}: tcgen05.ld without wait::ld", warp.index));
   }
   if (cta.tensor_memory) {
-    uint32_t held = 0;
-    for (const uint32_t owner : cta.tensor_memory->owner) held += owner != 0 ? 32 : 0;
+    uint32_t held = 0, last = 0;
+    for (uint32_t group = 0; group < cta.tensor_memory->owner.size(); ++group) {
+      const uint32_t owner = cta.tensor_memory->owner[group];
+      held += owner != 0 ? 32 : 0;
+      if (owner != 0 && owner != last)
+        observe(*cta.cluster->grid, [&](Observer& o) {
+          o.misuse(*cta.cluster, nullptr, Misuse::TmemHeld, cta.rank << 16 | group * 32, "");
+        });
+      last = owner;
+    }
     if (held)
       findings.push_back(
           fmt::format("{} tensor-memory columns are still allocated: tcgen05.dealloc is missing", held));

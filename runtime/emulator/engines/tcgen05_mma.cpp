@@ -209,7 +209,7 @@ void perform(Cta& cta, const CtaGroup& cta_group, const Issued& op) {
 }
 
 // Checked at issue, so that the report names the issuing instruction.
-void check_tmem(const Cta& cta, const Issued& op) {
+void check_tmem(const Cta& cta, const Issued& op, const Warp* warp = nullptr) {
   const Instruction& i = op.instruction;
   const uint32_t lane = tmem_lane(op.mma.d);
   const int64_t columns = i.n / static_cast<int>(parts_of(i));
@@ -217,18 +217,18 @@ void check_tmem(const Cta& cta, const Issued& op) {
   if (!lane_fits)
     refuse(fmt::format("mma: D at {:#010x}: its lane must be {} for M = {}", op.mma.d,
                        spread ? "0 or 16" : "0", i.m));
-  require_columns(cta, tmem_column(op.mma.d), columns, "tcgen05.mma, D");
+  require_columns(cta, tmem_column(op.mma.d), columns, "tcgen05.mma, D", warp);
   if (op.mma.a_in_tmem) {
     if (tmem_lane(op.mma.a_tmem) != lane)
       refuse(fmt::format("mma: A at {:#010x}: its lane must be that of D ({})", op.mma.a_tmem, lane));
-    require_columns(cta, tmem_column(op.mma.a_tmem), 8, "tcgen05.mma, A");
+    require_columns(cta, tmem_column(op.mma.a_tmem), 8, "tcgen05.mma, A", warp);
   }
   if (i.block_scaled) {
     const uint32_t a = op.mma.scale_a & kScaleAddressMask, b = op.mma.scale_b & kScaleAddressMask;
     if (tmem_lane(a) != 0 || tmem_lane(b) != 0)
       refuse(fmt::format("mma: scales at {:#010x} and {:#010x}: their lane must be 0", a, b));
-    require_columns(cta, tmem_column(a), rows_of(i) / 32, "tcgen05.mma, scales of A");
-    require_columns(cta, tmem_column(b), (columns + 31) / 32, "tcgen05.mma, scales of B");
+    require_columns(cta, tmem_column(a), rows_of(i) / 32, "tcgen05.mma, scales of A", warp);
+    require_columns(cta, tmem_column(b), (columns + 31) / 32, "tcgen05.mma, scales of B", warp);
   }
 }
 
@@ -265,7 +265,9 @@ Touches touches_of(const CtaGroup& group, const Issued& op) {
       cells(*cta, AccessKind::Read, tmem_column(a), (rows_of(i) + 31) / 32, 0, kLaneCount);
       cells(*cta, AccessKind::Read, tmem_column(b), (columns + 31) / 32, 0, kLaneCount);
     }
+    const size_t before = list.size();
     tile(*cta, AccessKind::Write, op.mma.d, columns);
+    for (size_t k = before; k < list.size(); ++k) list[k].updates = op.mma.accumulate;
   }
   return list;
 }
@@ -283,7 +285,7 @@ void tcgen05_mma(Warp& warp, int lane, const TensorMma& mma) {
   if (i.kind == MmaKind::TF32 && ((i.a_mn_major && op.a.swizzle != Swizzle::B128Atom32) ||
                                   (i.b_mn_major && op.b.swizzle != Swizzle::B128Atom32)))
     refuse("mma.kind::tf32: MN-major operands need the 128-byte swizzle with 32-byte atoms (mode 1)");
-  for (const Cta* cta : group.ctas()) check_tmem(*cta, op);
+  for (const Cta* cta : group.ctas()) check_tmem(*cta, op, &warp);
   Cluster& cluster = *warp.cta->cluster;
   Counters& counters = cluster.grid->counters;
   ++counters.mma_instructions;

@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -20,6 +21,11 @@ constexpr uint32_t kColumnGroups = TensorMemory::kColumns / kGroup;
 
 [[noreturn]] void refuse(const std::string& text, int code = CUDA_ERROR_ILLEGAL_INSTRUCTION) {
   throw Fault(code, "tcgen05." + text);
+}
+
+void report_misuse(const Warp& warp, Misuse misuse, uint32_t address, const std::string& who) {
+  Cluster& cluster = *warp.cta->cluster;
+  observe(*cluster.grid, [&](Observer& o) { o.misuse(cluster, &warp, misuse, address, who); });
 }
 
 TensorMemory& memory(const Warp& warp, const char* what) {
@@ -90,18 +96,20 @@ Access check(const Warp& warp, const char* what, TmemShape shape, int repeat, bo
   const uint32_t field = tmem_lane(address), quarter = warp.index % 4, within = field % 32;
   // A warp reaches its own 32 lanes; hardware takes the lane field modulo 32.  Lane 0 is the common way to
   // say "mine"; a field that names another quarter is undefined by PTX and always a mistake.
-  if (field >= TensorMemory::kLanes || (field / 32 != 0 && field / 32 != quarter))
+  if (field >= TensorMemory::kLanes || (field / 32 != 0 && field / 32 != quarter)) {
+    report_misuse(warp, Misuse::TmemOtherLanes, address, what);
     refuse(
         fmt::format("{}: lane {} of address {:#010x} belongs to another warp: warp {} reaches lanes {} to {}",
                     what, field, address, warp.index, 32 * quarter, 32 * quarter + 31));
+  }
   if (within != 0 && (within != 16 || shape == TmemShape::S32x32b))
     refuse(fmt::format("{}: lane {} of address {:#010x}: {} is needed", what, field, address,
                        shape == TmemShape::S32x32b ? "a multiple of 32" : "a multiple of 16"));
   const int64_t width = int64_t{repeat} * columns_per_repeat(shape) * (pack ? 2 : 1);
   const std::string sentence = fmt::format("tcgen05.{} at {:#010x}", what, address);
-  require_columns(*warp.cta, tmem_column(address), width, sentence);
+  require_columns(*warp.cta, tmem_column(address), width, sentence, &warp);
   if (shape == TmemShape::S16x32bx2)
-    require_columns(*warp.cta, int64_t{tmem_column(address)} + half_offset, width, sentence);
+    require_columns(*warp.cta, int64_t{tmem_column(address)} + half_offset, width, sentence, &warp);
   return {shape, 32 * quarter + within,       tmem_column(address), half_offset,
           pack,  static_cast<uint32_t>(width)};
 }
@@ -159,17 +167,22 @@ void store(TensorMemory& tmem, const Access& access, uint32_t mask, std::span<co
 
 }  // namespace
 
-void require_columns(const Cta& cta, int64_t first, int64_t count, const std::string& what) {
+void require_columns(const Cta& cta, int64_t first, int64_t count, const std::string& what,
+                     const Warp* warp) {
   if (!cta.tensor_memory)
     throw Fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, what + ": this device has no tensor memory");
   if (first < 0 || first + count > TensorMemory::kColumns)
     throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS, fmt::format("{}: tensor-memory columns [{}, {}), there are {}",
                                                         what, first, first + count, TensorMemory::kColumns));
   for (int64_t group = first / kGroup; group * kGroup < first + count; ++group)
-    if (cta.tensor_memory->owner[static_cast<size_t>(group)] == 0)
+    if (cta.tensor_memory->owner[static_cast<size_t>(group)] == 0) {
+      if (warp)
+        report_misuse(*warp, Misuse::TmemNotAllocated, static_cast<uint32_t>(std::max(first, group * kGroup)),
+                      what);
       throw Fault(CUDA_ERROR_ILLEGAL_ADDRESS,
                   fmt::format("{}: tensor-memory columns [{}, {}), of which [{}, {}) are not allocated", what,
                               first, first + count, group * kGroup, (group + 1) * kGroup));
+    }
 }
 
 CtaGroup cta_group_of(Cta& cta, int group, const char* what) {
@@ -225,8 +238,8 @@ void give(Warp& warp, Cta& cta, uint32_t first, uint32_t groups) {
   ++cta.cluster->epoch;  // an alloc may be waiting
 }
 
-void require_allocation(const Cta& cta, uint32_t address, uint32_t columns) {
-  const TensorMemory& tmem = *cta.tensor_memory;
+void require_allocation(const Warp& warp, uint32_t address, uint32_t columns) {
+  const TensorMemory& tmem = *warp.cta->tensor_memory;
   const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
   bool exact =
       tmem_lane(address) == 0 && tmem_column(address) % kGroup == 0 && first + groups <= tmem.owner.size();
@@ -236,9 +249,11 @@ void require_allocation(const Cta& cta, uint32_t address, uint32_t columns) {
     for (const uint32_t owner : tmem.owner) held += owner == id;
     exact = id != 0 && held == groups && (first == 0 || tmem.owner[first - 1] != id);
   }
-  if (!exact)
+  if (!exact) {
+    report_misuse(warp, Misuse::TmemDealloc, address, "tcgen05.dealloc");
     refuse(fmt::format("dealloc of {} columns at {:#010x}: no allocation has this base and size", columns,
                        address));
+  }
 }
 
 // The other CTA of the pair has come meanwhile and done the work (and may even have exited since).
@@ -286,6 +301,8 @@ bool tcgen05_alloc(Warp& warp, uint32_t shared_destination, uint32_t columns, in
   if (done_by_other(warp)) return true;
   const CtaGroup group = cta_group_of(*warp.cta, cta_group, "alloc");
   require_size(columns, "alloc");
+  if (tmem.relinquished || columns > tmem.last_size)
+    report_misuse(warp, Misuse::TmemAlloc, shared_destination, "tcgen05.alloc");
   if (tmem.relinquished) refuse("alloc after relinquish_alloc_permit");
   if (columns > tmem.last_size)
     refuse(fmt::format(
@@ -315,7 +332,7 @@ bool tcgen05_dealloc(Warp& warp, uint32_t address, uint32_t columns, int cta_gro
   if (done_by_other(warp)) return true;
   const CtaGroup group = cta_group_of(*warp.cta, cta_group, "dealloc");
   require_size(columns, "dealloc");
-  require_allocation(*warp.cta, address, columns);
+  require_allocation(warp, address, columns);
   const uint32_t first = tmem_column(address) / kGroup, groups = columns / kGroup;
   if (cta_group == 1) {
     give(warp, *warp.cta, first, groups);

@@ -22,6 +22,8 @@ struct CtaGroup {
 CtaGroup cta_group_of(Cta& cta, int group, const char* what);
 
 // A Fault unless every column of [first, first + count) exists and is allocated.  `what` starts the sentence.
-void require_columns(const Cta& cta, int64_t first, int64_t count, const std::string& what);
+// warp: that executes the instruction, null once it is under way.
+void require_columns(const Cta& cta, int64_t first, int64_t count, const std::string& what,
+                     const Warp* warp = nullptr);
 
 }  // namespace mxfa::emulator

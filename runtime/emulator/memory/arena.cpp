@@ -125,6 +125,7 @@ bool Arena::release(uint64_t address) {
   const auto it = impl_->blocks.find(address);
   if (it == impl_->blocks.end()) return false;
   const uint64_t bytes = it->second.size;
+  written.forget(address);
   it->second.range->size.store(0, std::memory_order_relaxed);
   impl_->spare.push_back(it->second.range);
   impl_->blocks.erase(it);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/warp.hpp"
+#include "memory/written.hpp"
 
 namespace mxfa::emulator {
 
@@ -36,6 +37,8 @@ class Arena {
   bool find(uint64_t address, uint64_t* base, uint64_t* size) const;
   std::string describe(uint64_t address) const;  // "0x7f.. is 16 bytes after allocation 0x7f.. of 4096 bytes"
   uint64_t used() const { return used_; }
+
+  WrittenBytes written;  // for the checks of uninitialised reads
 
  private:
   // A range object lives as long as the arena, so that a stale entry of recent_ is harmless; a released one
