@@ -111,3 +111,25 @@ TEST_CASE("the bytes announced and the bytes copied agree when the kernel ends",
              kernel(1024));
   check_life("mbarrier-bytes-at-exit", {"512 bytes were copied"}, kernel(512), kernel(1024));
 }
+
+TEST_CASE("a wait comes before the phase after next is complete", "[hazard]") {
+  // The producer goes on without hearing of the consumer, or waits for it.
+  const auto kernel = [](bool answers) {
+    std::string produce, consume;
+    for (int turn = 0; turn < 3; ++turn) {
+      produce += (answers && turn ? wait_for(1, (turn - 1) & 1) : "") + arrive(0);
+      consume += wait_for(0, turn & 1) + (answers ? arrive(1) : "");
+    }
+    return HazardKernel{{produce, consume}, {1, 1}};
+  };
+  for (const auto& schedule : hazard_schedules()) {
+    CAPTURE(static_cast<int>(schedule.kind), schedule.seed);
+    const HazardResult bad = check_text(hazard_text(kernel(false)), kernel(false), schedule);
+    INFO("broken: " << bad.fault << "\n" << bad.report);
+    CHECK(bad.has("mbarrier-lapped"));
+    const HazardResult good = check_text(hazard_text(kernel(true)), kernel(true), schedule);
+    INFO("repaired: " << good.fault << "\n" << good.report);
+    CHECK(good.fault == "");
+    CHECK(good.errors() + good.advice() == 0);
+  }
+}

@@ -4,6 +4,7 @@
 #include "checks/barriers.hpp"
 #include "checks/initialised.hpp"
 #include "checks/races.hpp"
+#include "checks/registers.hpp"
 #include "checks/resources.hpp"
 
 namespace mxfa::emulator {
@@ -20,6 +21,7 @@ Checks::Checks(CheckMode mode, const KernelInfo& kernel) : kernel_(kernel.name) 
   parts_.push_back(std::make_unique<Barriers>(findings_));
   parts_.push_back(std::make_unique<Initialised>(mode, findings_));
   parts_.push_back(std::make_unique<Resources>(mode, findings_));
+  parts_.push_back(std::make_unique<Registers>(mode, findings_));
 }
 Checks::~Checks() = default;
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <deque>
-#include <memory>
+#include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "checks/clock.hpp"
@@ -22,16 +23,28 @@ struct Component {
   uint32_t address = 0;  // of the mbarrier
 };
 
-struct WarpState {
+// Lanes of a warp that know the same.  They split where some of them wait, fence or acquire alone, and join
+// at warp-synchronising instructions.
+struct LaneGroup {
+  uint32_t mask = ~0u;
   Knowledge known;
   // Work in tensor memory that fence::before_thread_sync has made publishable, and that
   // fence::after_thread_sync has taken in; known.tensor_fenced is what came with acquires.
   Clock before, after;
+  Clock synced_before;  // of `before`, what all lanes had fenced when they were last synchronised
+  // Thread fences: what a later relaxed write releases, what a later fence acquires.
+  std::optional<Knowledge> fence_release, fence_acquire;
+};
+
+struct WarpState {
+  std::vector<LaneGroup> groups{1};
+  // Number of the stretch between releases or synchronisations of the lanes; accesses carry it.  What every
+  // lane knows of the others' is known.order of the warp itself.
+  uint32_t epoch = 1;
+  bool accessed = false;  // in this epoch
   // Beyond what it knows: what warps had done before a cluster barrier at which they arrived relaxed.  That
   // orders no memory, but the work is over.
   Clock over;
-  // Thread fences: what a later relaxed write releases, what a later fence acquires.
-  std::unique_ptr<Knowledge> fence_release, fence_acquire;
   std::vector<uint32_t> release_pc;  // of the release that ended each epoch, from epoch 1
   uint32_t copies_committed = 0;
   std::deque<uint32_t> copy_groups;  // last copy of each committed cp.async group
@@ -48,6 +61,16 @@ struct BarrierState {
   uint32_t base = 0, highest = 0;  // values of its component
   uint64_t phase[2] = {~uint64_t{0}, ~uint64_t{0}};
   Knowledge released[2];
+  // Who has passed a wait when `passed` phases were complete.  What completes the next one must know of it:
+  // otherwise it may complete before such a wait, which then sees a parity that means another phase.
+  struct Wait {
+    uint32_t warp, epoch, pc;
+    uint8_t lane;
+  };
+  uint64_t passed[2] = {~uint64_t{0}, ~uint64_t{0}};
+  std::vector<Wait> waits[2];
+  Clock issuers;                          // what had been reached when copies that it counts were issued
+  std::map<uint32_t, uint64_t> observed;  // by warp: phases that it has seen complete
   uint32_t value(uint64_t p) const { return base + static_cast<uint32_t>(p) + 1; }
   Knowledge& at(uint64_t p) {
     if (phase[p & 1] != p) {
@@ -88,8 +111,8 @@ struct ClusterState {
   std::unordered_map<uint64_t, QueueState> queues;
   std::unordered_map<uint32_t, BarrierState> barriers;  // by shared::cluster address
   std::unordered_map<uint32_t, Generations> named;      // rank * 16 + number
-  Generations cluster_barrier, cluster_over;  // what is released there; what is over there
-  std::vector<std::vector<Cell>> shared, tensor;  // of each CTA
+  Generations cluster_barrier, cluster_over;            // what is released there; what is over there
+  std::vector<std::vector<Cell>> shared, tensor;        // of each CTA
   Overflow overflow;
   struct Commit {
     Knowledge knowledge;
@@ -104,7 +127,32 @@ struct ClusterState {
 
   uint32_t index(const Warp& warp) const { return warp.cta->rank * warps_per_cta + warp.index; }
   WarpState& of(const Warp& warp) { return warps[index(warp)]; }
-  uint32_t epoch(uint32_t warp) const { return warps[warp].known.order.get(warp); }
+  LaneGroup& group_of(uint32_t warp, uint32_t lane) {
+    std::vector<LaneGroup>& groups = warps[warp].groups;
+    for (size_t k = 0; k + 1 < groups.size(); ++k)
+      if (groups[k].mask >> lane & 1) return groups[k];
+    return groups.back();
+  }
+  // learn(group) for the groups of these lanes, which become groups of their own where others do not learn
+  // the same.
+  template <class F>
+  void learn(const Warp& warp, uint32_t lanes, F learn) {
+    std::vector<LaneGroup>& groups = of(warp).groups;
+    if (groups.size() == 1 && !(warp.alive & ~lanes)) return learn(groups.front());
+    for (size_t k = 0, count = groups.size(); k < count; ++k) {
+      const uint32_t part = groups[k].mask & lanes;
+      if (!part) continue;
+      if (groups[k].mask & warp.alive & ~lanes) {
+        groups[k].mask &= ~part;
+        groups.push_back(groups[k]);
+        groups.back().mask = part;
+        learn(groups.back());
+      } else {
+        learn(groups[k]);
+      }
+    }
+  }
+  uint32_t epoch(uint32_t warp) const { return warps[warp].epoch; }
   QueueState& queue(uint32_t warp, int lane, Queue kind) {
     const uint64_t key =
         uint64_t{warp} << 16 | static_cast<uint64_t>(lane & 255) << 8 | static_cast<uint8_t>(kind);

@@ -1,6 +1,8 @@
 // The clocks: what each release, acquire, fence and wait does to them (docs/hazards.md).
 #include "checks/races.hpp"
 
+#include <bit>
+
 #include "core/kernel.hpp"
 #include "memory/memory.hpp"
 
@@ -29,6 +31,7 @@ void publish_location(const Knowledge& from, uint32_t self, std::map<uint32_t, K
   mine.shared_fenced.join(from.shared_fenced);
   mine.global_fenced.join(from.global_fenced);
   mine.tensor_fenced.join(from.tensor_fenced);
+  mine.reached.join(from.reached);
   for (const auto& [cluster, other] : from.others) {
     location[cluster].order.join(other.order);
     location[cluster].global_fenced.join(other.global_fenced);
@@ -53,7 +56,6 @@ void Races::cluster_begins(Cluster& cluster) {
   s->warps.resize(warps);
   for (uint32_t w = 0; w < warps; ++w) {
     s->components.push_back({Component::Kind::Warp, Queue::Tensor, w, 0});
-    s->warps[w].known.order.raise(w, 1);
   }
   for (const auto& cta : cluster.ctas) {
     s->shared.emplace_back((cta->shared_size + 15) / 16);
@@ -64,29 +66,96 @@ void Races::cluster_begins(Cluster& cluster) {
 }
 
 void Races::cluster_ends(Cluster& cluster) {
+  ClusterState& s = *states_.at(&cluster);
+  for (auto& [mbarrier, b] : s.barriers) {
+    const auto& facts = cluster.ctas[shared_rank(mbarrier)]->mbarriers;
+    if (const auto known = facts.find(shared_offset(mbarrier)); known != facts.end() && known->second.phases)
+      phase_completed(s, mbarrier, b, known->second.phases - 1);
+  }
   states_.erase(&cluster);
   last_cluster_ = nullptr;
 }
 
 // ---- release and acquire
-void Races::publish(ClusterState& s, uint32_t warp, Knowledge& into) const {
-  const WarpState& w = s.warps[warp];
-  into.order.join(w.known.order);
-  into.shared_fenced.join(w.known.shared_fenced);
-  into.global_fenced.join(w.known.global_fenced);
-  into.tensor_fenced.join(w.before);
-  for (const auto& [cluster, other] : w.known.others) {
-    into.others[cluster].order.join(other.order);
-    into.others[cluster].global_fenced.join(other.global_fenced);
+void Races::publish(ClusterState& s, const Warp& warp, uint32_t lanes, Knowledge& into) const {
+  const uint32_t index = s.index(warp);
+  const WarpState& w = s.warps[index];
+  for (const LaneGroup& g : w.groups) {
+    if (!(g.mask & lanes)) continue;
+    into.join(g.known);
+    into.tensor_fenced.join(g.mask & warp.alive & ~lanes ? g.synced_before : g.before);
   }
+  const auto accesses = [&](Clock& clock) {
+    if (!(warp.alive & ~lanes)) return clock.raise(index, w.epoch);
+    for (uint32_t m = lanes; m; m &= m - 1)
+      clock.raise_lane(index, static_cast<uint32_t>(std::countr_zero(m)), w.epoch);
+    clock.raise_lane(index, Clock::kAnyLane, w.epoch);
+  };
+  accesses(into.order);
+  into.reached.raise(index, w.epoch);
 }
 
 void Races::released(ClusterState& s, uint32_t warp, uint32_t pc) {
-  s.warps[warp].known.order.raise(warp, s.epoch(warp) + 1);
-  s.warps[warp].release_pc.push_back(pc);
+  WarpState& w = s.warps[warp];
+  ++w.epoch;
+  w.accessed = false;
+  w.release_pc.push_back(pc);
 }
 
-void Races::acquire(ClusterState& s, uint32_t warp, const Knowledge& from) { s.warps[warp].known.join(from); }
+// Everything that these lanes have done comes before everything that they will do.
+void Races::warp_sync(Warp& warp, uint32_t lanes) {
+  ClusterState& s = state_of(warp);
+  const uint32_t index = s.index(warp);
+  WarpState& w = s.warps[index];
+  const bool all = !(warp.alive & ~lanes);
+  const uint32_t done = w.accessed ? w.epoch : w.epoch - 1;
+  if (all && w.groups.size() == 1 && !w.accessed) {
+    w.groups.front().known.order.raise(index, done);
+    w.groups.front().synced_before = w.groups.front().before;
+    return;
+  }
+  LaneGroup* first = nullptr;
+  s.learn(warp, lanes, [](LaneGroup&) {});  // splits
+  for (LaneGroup& g : w.groups) {
+    if (!(g.mask & lanes)) continue;
+    if (!first) {
+      first = &g;
+      continue;
+    }
+    first->known.join(g.known);
+    first->before.join(g.before);
+    first->after.join(g.after);
+    for (auto member : {&LaneGroup::fence_release, &LaneGroup::fence_acquire})
+      if (g.*member) {
+        if (!(first->*member)) (first->*member).emplace();
+        (first->*member)->join(*(g.*member));
+      }
+    first->mask |= g.mask;
+    g.mask = 0;
+  }
+  if (!first) return;
+  if (all) {
+    first->known.order.raise(index, done);
+    first->synced_before = first->before;
+  } else {
+    for (uint32_t m = lanes; m; m &= m - 1)
+      first->known.order.raise_lane(index, static_cast<uint32_t>(std::countr_zero(m)), done);
+    first->known.order.raise_lane(index, Clock::kAnyLane, done);
+  }
+  std::erase_if(w.groups, [](const LaneGroup& g) { return g.mask == 0; });
+  if (w.accessed) released(s, index, kNoPc);
+}
+
+void Races::lanes_exit(Warp& warp, uint32_t lanes) {
+  std::vector<LaneGroup>& groups = state_of(warp).of(warp).groups;
+  for (size_t k = 0; groups.size() > 1 && k < groups.size();) {
+    groups[k].mask &= ~lanes;
+    if (groups[k].mask == 0)
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(k));
+    else
+      ++k;
+  }
+}
 
 // Loads, stores and atomics with an order, and relaxed ones beside thread fences.
 void Races::synchronise(Warp& warp, const LaneAccess& access) {
@@ -94,14 +163,20 @@ void Races::synchronise(Warp& warp, const LaneAccess& access) {
   ClusterState& s = state_of(warp);
   const uint32_t index = s.index(warp);
   WarpState& w = s.warps[index];
-  const bool publishes = writes && (access.order.releases() || w.fence_release);
+  bool fenced = false;
+  for (const LaneGroup& g : w.groups) fenced = fenced || ((g.mask & access.mask) && g.fence_release);
+  const bool publishes = writes && (access.order.releases() || fenced);
   if (!publishes && locations_.empty()) return;
   for (uint32_t m = access.mask; m; m &= m - 1) {
-    const uint64_t key = location_key(s, access.space, access.address[std::countr_zero(m)]);
+    const auto lane = static_cast<uint32_t>(std::countr_zero(m));
+    const uint64_t key = location_key(s, access.space, access.address[lane]);
     if (reads) {
       if (const auto found = locations_.find(key); found != locations_.end()) {
-        if (!access.order.acquires() && !w.fence_acquire) w.fence_acquire = std::make_unique<Knowledge>();
-        join_location(found->second, s.number, access.order.acquires() ? w.known : *w.fence_acquire);
+        // All lanes of the instruction learn it: they mostly ask for the same.
+        s.learn(warp, access.mask, [&](LaneGroup& g) {
+          if (!access.order.acquires() && !g.fence_acquire) g.fence_acquire.emplace();
+          join_location(found->second, s.number, access.order.acquires() ? g.known : *g.fence_acquire);
+        });
       }
     }
     if (publishes) {
@@ -109,10 +184,10 @@ void Races::synchronise(Warp& warp, const LaneAccess& access) {
       if (!reads) location.clear();  // a store ends the release sequence before it
       if (access.order.releases()) {
         Knowledge now;
-        publish(s, index, now);
+        publish(s, warp, access.mask, now);
         publish_location(now, s.number, location);
-      } else {
-        publish_location(*w.fence_release, s.number, location);
+      } else if (const auto& released = s.group_of(index, lane).fence_release) {
+        publish_location(*released, s.number, location);
       }
     }
   }
@@ -121,42 +196,45 @@ void Races::synchronise(Warp& warp, const LaneAccess& access) {
 
 void Races::fence(Warp& warp, const Fence& fence) {
   ClusterState& s = state_of(warp);
-  const uint32_t index = s.index(warp);
-  WarpState& w = s.warps[index];
+  const uint32_t index = s.index(warp), epoch = s.epoch(index);
   const bool orders = fence.kind == FenceKind::Thread || fence.kind == FenceKind::ProxyAsyncOrder ||
                       fence.kind == FenceKind::MbarrierInit;
-  if (orders && fence.order.acquires() && w.fence_acquire) {
-    w.known.join(*w.fence_acquire);
-    w.fence_acquire.reset();
-  }
-  switch (fence.kind) {
-    case FenceKind::ProxyAsync:
-    case FenceKind::ProxyAsyncOrder:
-      if (fence.shared) w.known.shared_fenced.join(w.known.order);
-      if (fence.global) w.known.global_fenced.join(w.known.order);
-      for (auto& [cluster, other] : w.known.others)
-        if (fence.global) other.global_fenced.join(other.order);
-      break;
-    case FenceKind::TmemBefore:
-      w.before.join(w.known.tensor_fenced);
+  const bool proxy = fence.kind == FenceKind::ProxyAsync || fence.kind == FenceKind::ProxyAsyncOrder;
+  const bool tensor = fence.kind == FenceKind::TmemBefore || fence.kind == FenceKind::TmemAfter;
+  if (!orders && !proxy && !tensor) return;
+  const uint32_t lanes = warp.mask;
+  const auto cover = [&](Clock& fenced, const Clock& order) {
+    fenced.join(order);
+    if (!(warp.alive & ~lanes)) return fenced.raise(index, epoch);
+    for (uint32_t m = lanes; m; m &= m - 1)
+      fenced.raise_lane(index, static_cast<uint32_t>(std::countr_zero(m)), epoch);
+    fenced.raise_lane(index, Clock::kAnyLane, epoch);
+  };
+  s.learn(warp, lanes, [&](LaneGroup& g) {
+    if (orders && fence.order.acquires() && g.fence_acquire) {
+      g.known.join(*g.fence_acquire);
+      g.fence_acquire.reset();
+    }
+    if (proxy && fence.shared) cover(g.known.shared_fenced, g.known.order);
+    if (proxy && fence.global) {
+      cover(g.known.global_fenced, g.known.order);
+      for (auto& [cluster, other] : g.known.others) other.global_fenced.join(other.order);
+    }
+    if (fence.kind == FenceKind::TmemBefore) {
+      g.before.join(g.known.tensor_fenced);
       // Work of this warp that its waits have completed.
       for (uint32_t c = 0; c < s.components.size(); ++c)
         if (const Component& x = s.components[c];
             x.kind == Component::Kind::Queue && x.warp == index && x.queue <= Queue::TmemStore)
-          w.before.raise(c, w.known.order.get(c));
-      return;
-    case FenceKind::TmemAfter:
-      w.after.join(w.known.tensor_fenced);
-      return;
-    case FenceKind::Thread:
-    case FenceKind::MbarrierInit:
-      break;
-    default:
-      return;
-  }
+          g.before.raise(c, g.known.order.get(c));
+    }
+    if (fence.kind == FenceKind::TmemAfter) g.after.join(g.known.tensor_fenced);
+  });
+  if (tensor) return;
   if (orders && fence.order.releases()) {
-    w.fence_release = std::make_unique<Knowledge>();
-    publish(s, index, *w.fence_release);
+    Knowledge now;
+    publish(s, warp, lanes, now);
+    s.learn(warp, lanes, [&](LaneGroup& g) { g.fence_release = now; });
   }
   released(s, index, kNoPc);  // what follows is not covered
 }
@@ -167,7 +245,8 @@ void Races::mbarrier_init(Warp& warp, uint32_t mbarrier, uint32_t) {
   BarrierState& b = s.barrier(mbarrier);
   b.base = b.highest + 1;
   b.highest = b.base;
-  b.phase[0] = b.phase[1] = ~uint64_t{0};
+  b.phase[0] = b.phase[1] = b.passed[0] = b.passed[1] = ~uint64_t{0};
+  b.observed.clear();
   Access now = access_by(warp, MemorySpace::Shared, true);
   now.record.flags |= kBarrierInit;
   touch_bytes(now, shared_rank(mbarrier), shared_offset(mbarrier), 8);
@@ -187,20 +266,27 @@ void Races::mbarrier_arrive(Warp& warp, uint32_t mbarrier, uint32_t, uint64_t ph
   check_barrier(warp, mbarrier);
   ClusterState& s = state_of(warp);
   const uint32_t index = s.index(warp);
-  Knowledge& into = s.barrier(mbarrier).at(phase);
+  Knowledge& into = released_in(s, mbarrier, phase);
+  uint64_t& observed = s.barrier(mbarrier).observed[index];
+  observed = std::max(observed, phase);
   if (order.releases()) {
-    publish(s, index, into);
+    publish(s, warp, warp.mask, into);
     released(s, index, warp.pc);
-  } else if (s.warps[index].fence_release) {
-    into.join(*s.warps[index].fence_release);
+    return;
   }
+  for (const LaneGroup& g : s.warps[index].groups) {
+    if (!(g.mask & warp.mask)) continue;
+    if (g.fence_release) into.join(*g.fence_release);
+    into.reached.join(g.known.reached);
+  }
+  into.reached.raise(index, s.epoch(index));
 }
 
 void Races::mbarrier_arrive_async(Cluster& cluster, uint64_t ticket, uint32_t mbarrier, uint64_t phase) {
   ClusterState& s = state_of(cluster);
   const auto commit = s.commits.find(ticket);
   if (commit == s.commits.end()) return;
-  s.barrier(mbarrier).at(phase).join(commit->second.knowledge);
+  released_in(s, mbarrier, phase).join(commit->second.knowledge);
   if (--commit->second.arrivals == 0) s.commits.erase(commit);
 }
 
@@ -208,23 +294,29 @@ void Races::mbarrier_arrive_copies(Warp& warp, uint32_t mbarrier, uint64_t phase
   check_barrier(warp, mbarrier);
   ClusterState& s = state_of(warp);
   const QueueState& q = s.queue(s.index(warp), kWholeWarp, Queue::CopyAsync);
-  s.barrier(mbarrier).at(phase).order.raise(q.component, q.issued);
+  released_in(s, mbarrier, phase).order.raise(q.component, q.issued);
+  issued_for(s, warp, warp.mask, mbarrier);
 }
 
-void Races::mbarrier_test(Warp& warp, uint32_t mbarrier, uint32_t, uint64_t phase, bool done, Order order) {
+void Races::mbarrier_test(Warp& warp, uint32_t mbarrier, uint32_t parity, uint64_t phase, bool done,
+                          Order order) {
   check_barrier(warp, mbarrier);
+  waited(warp, mbarrier, parity, phase, done);
   if (!done || phase == 0) return;  // a fresh barrier: the phase before the first one
   ClusterState& s = state_of(warp);
-  WarpState& w = s.of(warp);
   BarrierState& b = s.barrier(mbarrier);
-  w.known.order.raise(b.component, b.value(phase - 1));
-  if (b.phase[(phase - 1) & 1] != phase - 1) return;
-  if (order.acquires()) {
-    w.known.join(b.at(phase - 1));
-  } else {
-    if (!w.fence_acquire) w.fence_acquire = std::make_unique<Knowledge>();
-    w.fence_acquire->join(b.at(phase - 1));
-  }
+  s.learn(warp, warp.mask, [&](LaneGroup& g) {
+    g.known.order.raise(b.component, b.value(phase - 1));
+    g.known.reached.join(b.issuers);
+    if (b.phase[(phase - 1) & 1] != phase - 1) return;
+    if (order.acquires()) {
+      g.known.join(b.at(phase - 1));
+    } else {
+      if (!g.fence_acquire) g.fence_acquire.emplace();
+      g.fence_acquire->join(b.at(phase - 1));
+      g.known.reached.join(b.at(phase - 1).reached);
+    }
+  });
 }
 
 void Races::landed(Cluster& cluster, uint64_t ticket, uint32_t mbarrier, uint32_t, uint64_t phase) {
@@ -240,31 +332,37 @@ void Races::landed(Cluster& cluster, uint64_t ticket, uint32_t mbarrier, uint32_
 // ---- barriers of CTAs and clusters
 void Races::barrier_arrive(Warp& warp, uint32_t id, uint64_t generation) {
   ClusterState& s = state_of(warp);
-  publish(s, s.index(warp), s.named[warp.cta->rank << 4 | id].at(generation));
+  publish(s, warp, warp.mask, s.named[warp.cta->rank << 4 | id].at(generation));
   released(s, s.index(warp), warp.pc);
 }
 
 void Races::barrier_passed(Warp& warp, uint32_t id, uint64_t generation) {
   ClusterState& s = state_of(warp);
-  acquire(s, s.index(warp), s.named[warp.cta->rank << 4 | id].at(generation));
+  const Knowledge& from = s.named[warp.cta->rank << 4 | id].at(generation);
+  s.learn(warp, warp.mask, [&](LaneGroup& g) { g.known.join(from); });
 }
 
 void Races::cluster_arrive(Warp& warp, uint64_t generation, bool releases) {
   ClusterState& s = state_of(warp);
   const WarpState& w = s.of(warp);
   Clock& over = s.cluster_over.at(generation).order;
-  over.join(w.known.order);
+  for (const LaneGroup& g : w.groups) over.join(g.known.order);
+  over.raise(s.index(warp), w.epoch);
   over.join(w.over);
-  if (releases)
-    publish(s, s.index(warp), s.cluster_barrier.at(generation));
-  else if (w.fence_release)  // hands on what a fence before it released: fence.mbarrier_init, mostly
-    s.cluster_barrier.at(generation).join(*w.fence_release);
+  for (const LaneGroup& g : w.groups) s.cluster_barrier.at(generation).reached.join(g.known.reached);
+  s.cluster_barrier.at(generation).reached.raise(s.index(warp), w.epoch);
+  if (releases) publish(s, warp, warp.mask, s.cluster_barrier.at(generation));
+  for (const LaneGroup& g :
+       w.groups)  // hands on what a fence before it released: fence.mbarrier_init, mostly
+    if (!releases && (g.mask & warp.mask) && g.fence_release)
+      s.cluster_barrier.at(generation).join(*g.fence_release);
   released(s, s.index(warp), releases ? warp.pc : kNoPc);
 }
 
 void Races::cluster_passed(Warp& warp, uint64_t generation) {
   ClusterState& s = state_of(warp);
-  acquire(s, s.index(warp), s.cluster_barrier.at(generation));
+  const Knowledge& from = s.cluster_barrier.at(generation);
+  s.learn(warp, warp.mask, [&](LaneGroup& g) { g.known.join(from); });
   s.of(warp).over.join(s.cluster_over.at(generation).order);
 }
 
@@ -281,7 +379,9 @@ void Races::bulk_waited(Warp& warp, int lane, uint32_t outstanding, bool read_on
   for (const Queue kind : {Queue::BulkRead, Queue::Bulk}) {
     if (kind == Queue::Bulk && read_only) continue;
     const QueueState& q = s.queue(index, lane, kind);
-    if (q.issued > outstanding) s.warps[index].known.order.raise(q.component, q.issued - outstanding);
+    if (q.issued > outstanding)
+      s.learn(warp, 1u << lane,
+              [&](LaneGroup& g) { g.known.order.raise(q.component, q.issued - outstanding); });
   }
 }
 
@@ -295,20 +395,21 @@ void Races::copy_async_waited(Warp& warp, uint32_t outstanding) {
   WarpState& w = s.of(warp);
   const QueueState& q = s.queue(s.index(warp), kWholeWarp, Queue::CopyAsync);
   for (; w.copy_groups.size() > outstanding; w.copy_groups.pop_front())
-    w.known.order.raise(q.component, w.copy_groups.front());
+    s.learn(warp, warp.mask, [&](LaneGroup& g) { g.known.order.raise(q.component, w.copy_groups.front()); });
 }
 
 void Races::wgmma_waited(Warp& warp, uint64_t through) {
   ClusterState& s = state_of(warp);
   const uint32_t first = s.index(warp) - warp.index % 4;
-  s.of(warp).known.order.raise(s.queue(first, kWholeWarp, Queue::Wgmma).component,
-                               static_cast<uint32_t>(through));
+  const uint16_t component = s.queue(first, kWholeWarp, Queue::Wgmma).component;
+  s.learn(warp, warp.mask,
+          [&](LaneGroup& g) { g.known.order.raise(component, static_cast<uint32_t>(through)); });
 }
 
 void Races::tmem_waited(Warp& warp, bool loads) {
   ClusterState& s = state_of(warp);
   const QueueState& q = s.queue(s.index(warp), kWholeWarp, loads ? Queue::TmemLoad : Queue::TmemStore);
-  s.of(warp).known.order.raise(q.component, q.issued);
+  s.learn(warp, warp.mask, [&](LaneGroup& g) { g.known.order.raise(q.component, q.issued); });
 }
 
 // tcgen05.commit releases what its thread knows, and the work it covers; it implies
@@ -319,7 +420,7 @@ void Races::tensor_commit(Warp& warp, uint64_t ticket, int lane, int, std::span<
   const QueueState& q = s.queue(index, lane, Queue::Tensor);
   ClusterState::Commit& commit = s.commits[ticket];
   commit.arrivals = mbarriers.size();
-  publish(s, index, commit.knowledge);
+  publish(s, warp, 1u << lane, commit.knowledge);
   commit.knowledge.order.raise(q.component, q.issued);
   commit.knowledge.tensor_fenced.raise(q.component, q.issued);
   released(s, index, warp.pc);

@@ -28,6 +28,8 @@ class Races : public Observer {
   void barrier_passed(Warp& warp, uint32_t id, uint64_t generation) override;
   void cluster_arrive(Warp& warp, uint64_t generation, bool releases) override;
   void cluster_passed(Warp& warp, uint64_t generation) override;
+  void warp_sync(Warp& warp, uint32_t lanes) override;
+  void lanes_exit(Warp& warp, uint32_t lanes) override;
   void fence(Warp& warp, const Fence& fence) override;
   void bulk_commit(Warp& warp, int lane) override;
   void bulk_waited(Warp& warp, int lane, uint32_t outstanding, bool read_only) override;
@@ -50,6 +52,7 @@ class Races : public Observer {
   struct Access {
     ClusterState* state = nullptr;
     uint32_t warp = 0;
+    LaneGroup* group = nullptr;
     Record record;
     const Clock* order = nullptr;
     const Clock* fenced = nullptr;  // of the space accessed
@@ -65,7 +68,8 @@ class Races : public Observer {
     FenceAfterCopy,
     ThreadSyncFence,
     InitFence,
-    TmemWait
+    TmemWait,
+    WarpSync
   };
 
   ClusterState& state_of(Cluster& cluster) {
@@ -75,10 +79,15 @@ class Races : public Observer {
   }
   ClusterState& state_of(Warp& warp) { return state_of(*warp.cta->cluster); }
 
-  Access access_by(Warp& warp, MemorySpace space, bool writes);
+  Access access_by(Warp& warp, MemorySpace space, bool writes, int lane = -1);  // -1: the first of warp.mask
   Problem problem(const Record& old, const Access& now) const;
   bool before(const Record& old, const Access& now) const;  // ordered, fences aside
   bool through_one_port(const Record& old, const Access& now) const;
+  // What would be ordered if the lanes of each warp were.
+  bool loosely_before(const Record& old, const Access& now) const;
+  uint32_t lane_at(const Record& record, uint32_t byte) const;
+  bool same_lanes(const Record& old, const Access& now) const;
+  static bool covers(const Clock& clock, const Record& old, uint32_t value, uint32_t bytes);
   void check(const Record& old, const Access& now, uint64_t where);
   void touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where);
   void touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes);
@@ -87,10 +96,17 @@ class Races : public Observer {
   // Null outside the shared memory of the cluster: the access itself is a fault then.
   static Cell* shared_cell(ClusterState& s, uint64_t address);
 
-  void publish(ClusterState& s, uint32_t warp, Knowledge& into) const;
+  // What lanes of a warp release; all that are alive: of the whole warp.
+  void publish(ClusterState& s, const Warp& warp, uint32_t lanes, Knowledge& into) const;
   void released(ClusterState& s, uint32_t warp, uint32_t pc);  // begins a new epoch of the warp
-  void acquire(ClusterState& s, uint32_t warp, const Knowledge& from);
+  void touch_lanes(const LaneAccess& access, Access& now, uint32_t lanes);
   void synchronise(Warp& warp, const LaneAccess& access);
+
+  // ---- phases of mbarriers (races_phases.cpp)
+  Knowledge& released_in(ClusterState& s, uint32_t mbarrier, uint64_t phase);
+  void phase_completed(ClusterState& s, uint32_t mbarrier, BarrierState& b, uint64_t phase);
+  void waited(Warp& warp, uint32_t mbarrier, uint32_t parity, uint64_t phase, bool done);
+  void issued_for(ClusterState& s, const Warp& warp, uint32_t lanes, uint32_t mbarrier);
 
   void report(Problem why, const Record& old, const Access& now, uint64_t where);
   std::string describe(const Record& record, const ClusterState& s, MemorySpace space) const;

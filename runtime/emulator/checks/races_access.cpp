@@ -35,39 +35,77 @@ Cell* Races::shared_cell(ClusterState& s, uint64_t address) {
   return rank < s.shared.size() && cell < s.shared[rank].size() ? &s.shared[rank][cell] : nullptr;
 }
 
-Races::Access Races::access_by(Warp& warp, MemorySpace space, bool writes) {
+Races::Access Races::access_by(Warp& warp, MemorySpace space, bool writes, int lane) {
   ClusterState& s = state_of(warp);
   Access a;
   a.state = &s;
   a.warp = s.index(warp);
   a.space = space;
-  const Knowledge& known = s.warps[a.warp].known;
+  const bool several = lane < 0 && (warp.mask & (warp.mask - 1)) != 0;
+  if (lane < 0) lane = warp.mask ? std::countr_zero(warp.mask) : 0;
+  a.group = &s.group_of(a.warp, static_cast<uint32_t>(lane));
+  const Knowledge& known = a.group->known;
   a.order = &known.order;
   a.fenced = space == MemorySpace::Global ? &known.global_fenced : &known.shared_fenced;
   a.record.pc = warp.pc;
   a.record.cluster = s.number;
   a.record.component = static_cast<uint16_t>(a.warp);
-  a.record.value = known.order.get(a.warp);
+  a.record.value = s.epoch(a.warp);
   a.record.flags = writes ? kWrites : 0;
-  a.record.lane = static_cast<uint8_t>(warp.mask ? std::countr_zero(warp.mask) : 0);
+  a.record.lane = static_cast<uint16_t>(lane & 31);
+  a.record.pattern = several ? kOtherLanes : 4;
+  s.warps[a.warp].accessed = true;
   return a;
+}
+
+uint32_t Races::lane_at(const Record& r, uint32_t byte) const {
+  if (r.flags & kWork) return works_[r.value].lane;
+  return r.pattern < kEveryLane ? (r.lane + (byte >> r.pattern)) & 31 : r.lane;
+}
+
+// Accesses of one warp: whether every byte is touched by the lane that touched it before.
+bool Races::same_lanes(const Record& old, const Access& now) const {
+  if (old.pattern == kOtherLanes || now.record.pattern == kOtherLanes) return true;  // not known
+  if (old.pattern == kEveryLane || now.record.pattern == kEveryLane) return old.pattern == now.record.pattern;
+  for (uint32_t m = old.mask & now.record.mask; m; m &= m - 1) {
+    const auto byte = static_cast<uint32_t>(std::countr_zero(m));
+    if (lane_at(old, byte) != lane_at(now.record, byte)) return false;
+  }
+  return true;
+}
+
+// Whether the clock has the access up to `value`, as far as it touched these bytes.
+bool Races::covers(const Clock& clock, const Record& old, uint32_t value, uint32_t bytes) {
+  if (clock.get(old.component) >= value) return true;
+  if (old.flags & (kWork | kCopyAsync)) return false;
+  if (old.pattern == kOtherLanes) return clock.lane(old.component, Clock::kAnyLane) >= value;
+  if (clock.lane(old.component, Clock::kAnyLane) < value) return false;
+  uint32_t lanes = 0;
+  if (old.pattern == kEveryLane) lanes = ~0u;
+  for (uint32_t m = lanes ? 0 : bytes; m; m &= m - 1)
+    lanes |= 1u << ((old.lane + (static_cast<uint32_t>(std::countr_zero(m)) >> old.pattern)) & 31);
+  for (; lanes; lanes &= lanes - 1)
+    if (clock.lane(old.component, static_cast<uint32_t>(std::countr_zero(lanes))) < value) return false;
+  return true;
 }
 
 bool Races::before(const Record& old, const Access& now) const {
   uint32_t value = old.value;
   const Clock* order = now.order;
-  if (old.cluster != now.record.cluster) {
-    const auto& others = now.state->warps[now.warp].known.others;
+  const bool own = old.cluster == now.record.cluster;
+  if (!own) {
+    const auto& others = now.group->known.others;
     const auto found = others.find(old.cluster);
     if (found == others.end()) return false;
     order = &found->second.order;
   }
   if (old.flags & kWork) {
     const Work& work = works_[old.value];
-    if (old.cluster == now.record.cluster) {
+    if (own) {
       // The tensor pipe works in the order of issue; so do the stores of one warp to tensor memory.
       if ((old.flags & now.record.flags & kTensorPipe) &&
-          (work.warp == now.warp || now.order->get(work.warp) >= work.epoch))
+          (work.warp == now.warp || order->get(work.warp) >= work.epoch ||
+           order->lane(work.warp, work.lane) >= work.epoch))
         return true;
       if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & kTensorPipe) &&
           old.component == now.record.component)
@@ -78,10 +116,33 @@ bool Races::before(const Record& old, const Access& now) const {
   }
   // alloc blocks until its address is written: a cluster barrier, even a relaxed one, comes after that
   // (DeepGEMM reads it so).
-  if ((old.flags & kAllocation) && old.cluster == now.record.cluster &&
-      now.state->warps[now.warp].over.get(old.component) >= value)
+  if ((old.flags & kAllocation) && own && now.state->warps[now.warp].over.get(old.component) >= value)
     return true;
-  return order->get(old.component) >= value;
+  if (order->get(old.component) >= value) return true;
+  if (old.flags & (kWork | kCopyAsync)) return false;
+  // Lanes follow their own program; a wgmma is the work of four warps.
+  const bool group_work = (now.record.flags & kWork) && works_[now.record.value].kind == AsyncKind::Wgmma;
+  if (own && old.component == now.warp && !group_work && same_lanes(old, now)) return true;
+  return covers(*order, old, value, old.mask & now.record.mask);
+}
+
+bool Races::loosely_before(const Record& old, const Access& now) const {
+  const bool synchronous = !(old.flags & (kWork | kCopyAsync)), own = old.cluster == now.record.cluster;
+  if (synchronous && own && old.component == now.warp) return true;
+  for (LaneGroup& g : now.state->warps[now.warp].groups) {
+    Access other = now;
+    other.group = &g;
+    other.order = &g.known.order;
+    if (&g != now.group && before(old, other)) return true;
+    const Clock* order = other.order;
+    if (!own) {
+      const auto found = g.known.others.find(old.cluster);
+      if (found == g.known.others.end()) continue;
+      order = &found->second.order;
+    }
+    if (synchronous && order->lane(old.component, Clock::kAnyLane) >= old.value) return true;
+  }
+  return false;
 }
 
 // Loads and stores of one lane quarter go through one port in the order of issue, and a store is done before
@@ -92,26 +153,31 @@ bool Races::through_one_port(const Record& old, const Access& now) const {
   const Work& work = works_[old.value];
   const bool port = (now.record.flags & kTensorAccess) && !(now.record.flags & kTensorPipe),
              deallocation = !(now.record.flags & kTensorAccess) && work.kind == AsyncKind::TmemStore;
-  return (port || deallocation) && (work.warp == now.warp || now.order->get(work.warp) >= work.epoch);
+  return (port || deallocation) && (work.warp == now.warp || now.order->get(work.warp) >= work.epoch ||
+                                    now.order->lane(work.warp, work.lane) >= work.epoch);
 }
 
 Races::Problem Races::problem(const Record& old, const Access& now) const {
   if (!before(old, now)) {
     if (through_one_port(old, now)) return Problem::TmemWait;
-    return (old.flags & kWork) && works_[old.value].pending ? Problem::InFlight : Problem::Unordered;
+    if ((old.flags & kWork) && works_[old.value].pending) return Problem::InFlight;
+    return loosely_before(old, now) ? Problem::WarpSync : Problem::Unordered;
   }
   if ((now.record.flags & kAsyncProxy) && !(old.flags & (kAsyncProxy | kTensorAccess | kWork))) {
     const Clock* fenced = now.fenced;
     if (old.cluster != now.record.cluster)
-      fenced = &now.state->warps[now.warp].known.others.find(old.cluster)->second.global_fenced;
-    if (fenced->get(old.component) < old.value)
+      fenced = &now.group->known.others.find(old.cluster)->second.global_fenced;
+    if (!covers(*fenced, old, old.value, old.mask & now.record.mask)) {
+      if (!(old.flags & kCopyAsync) && fenced->lane(old.component, Clock::kAnyLane) >= old.value)
+        return Problem::WarpSync;
       return !(old.flags & kWrites)     ? Problem::FenceAfterRead
              : (old.flags & kCopyAsync) ? Problem::FenceAfterCopy
                                         : Problem::Fence;
+    }
   }
   if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & now.record.flags & kTensorPipe)) {
     const Work& work = works_[old.value];
-    if (work.warp != now.warp && now.state->warps[now.warp].after.get(old.component) < work.value)
+    if (work.warp != now.warp && now.group->after.get(old.component) < work.value)
       return Problem::ThreadSyncFence;
   }
   return Problem::None;
@@ -119,8 +185,11 @@ Races::Problem Races::problem(const Record& old, const Access& now) const {
 
 void Races::check(const Record& old, const Access& now, uint64_t where) {
   if (old.component == now.record.component && old.cluster == now.record.cluster &&
-      !((old.flags | now.record.flags) & kWork)) [[likely]]
-    return;  // the same warp, both synchronous
+      !((old.flags | now.record.flags) & kWork)) {
+    if (now.order->get(old.component) >= old.value || same_lanes(old, now)) [[likely]]
+      return;
+    if (old.pc == now.record.pc && old.value == now.record.value) return;  // lanes of one instruction
+  }
   // Data over an mbarrier, or another init: the life cycle's finding (checks/barriers.hpp).
   if ((old.flags & kBarrierInit) && !now.name && (now.record.flags & kWrites)) return;
   if (const Problem why = problem(old, now); why != Problem::None) report(why, old, now, where);
@@ -133,6 +202,7 @@ void Races::touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where) {
       [&](const Record& old) { check(old, now, where); },
       [&](const Record& old) {
         return (old.component == now.record.component && old.cluster == now.record.cluster &&
+                old.pattern == now.record.pattern && old.lane == now.record.lane &&
                 !((old.flags | now.record.flags) & kWork)) ||
                before(old, now);
       });
@@ -165,41 +235,65 @@ void Races::touch_columns(Access& now, const Touch& touch) {
 }
 
 void Races::access(Warp& warp, const LaneAccess& a) {
-  Access now = access_by(warp, a.space, a.kind != AccessKind::Read);
+  ClusterState& s = state_of(warp);
   const bool strong = a.kind == AccessKind::Atomic || a.order.semantics != Semantics::Weak;
-  if (strong) now.record.flags |= kStrong;
-  if (a.copy_async) {
-    QueueState& q = now.state->queue(now.warp, kWholeWarp, Queue::CopyAsync);
-    now.record.flags |= kCopyAsync;
-    now.record.component = q.component;
-    now.record.value = q.issued + 1;
-    if (a.kind == AccessKind::Write) ++q.issued;  // the last side to be reported
-  }
   // A strong read comes after what it acquires; a strong write is checked with what it knew before.
   if (strong && a.kind == AccessKind::Read) synchronise(warp, a);
-  now.record.value = a.copy_async ? now.record.value : now.order->get(now.warp);
+  QueueState* copies = nullptr;
+  if (a.copy_async) {
+    copies = &s.queue(s.index(warp), kWholeWarp, Queue::CopyAsync);
+    if (a.kind == AccessKind::Write) ++copies->issued;  // the last side to be reported
+  }
+  uint32_t rest = a.mask;
+  while (rest) {
+    Access now = access_by(warp, a.space, a.kind != AccessKind::Read, std::countr_zero(rest));
+    if (strong) now.record.flags |= kStrong;
+    if (copies) {
+      now.record.flags |= kCopyAsync;
+      now.record.component = copies->component;
+      now.record.value = copies->issued + (a.kind != AccessKind::Write);
+    }
+    touch_lanes(a, now, rest & now.group->mask);
+    rest &= ~now.group->mask;
+  }
+  if (strong && a.kind != AccessKind::Read) synchronise(warp, a);
+}
+
+// Lanes that know the same.  Those that follow each other in a cell become one record.
+void Races::touch_lanes(const LaneAccess& a, Access& now, uint32_t lanes) {
   const bool global = a.space == MemorySpace::Global;
+  const uint32_t size = std::has_single_bit(a.bytes)
+                            ? std::min(static_cast<uint32_t>(std::countr_zero(a.bytes)), 4u)
+                            : uint32_t{kOtherLanes};
   Cell* cell = nullptr;
   uint64_t place = ~uint64_t{0};
   uint32_t mask = 0;
-  for (uint32_t m = a.mask; m; m &= m - 1) {
-    const int lane = std::countr_zero(m);
+  for (uint32_t m = lanes; m; m &= m - 1) {
+    const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const uint64_t address = a.address[lane], last = address + a.bytes;
     for (uint64_t at = address & ~uint64_t{15}; at < last; at += 16) {
-      const uint32_t bytes = byte_mask(std::max(address, at) - at, std::min(last, at + 16) - at);
+      const auto begin = static_cast<uint32_t>(std::max(address, at) - at);
+      const uint32_t bytes = byte_mask(begin, std::min(last, at + 16) - at);
+      const uint32_t of_first = (lane - (size < kEveryLane ? begin >> size : 0)) & 31;
       if (at == place) {
+        if (now.record.pattern < kEveryLane && of_first == now.record.lane) {
+        } else if (bytes == mask && now.record.pattern != kOtherLanes) {
+          now.record.pattern = kEveryLane;
+        } else {
+          now.record.pattern = kOtherLanes;
+        }
         mask |= bytes;
         continue;
       }
       if (cell) touch_cell(*cell, now, mask, place);
       place = at;
       mask = bytes;
-      now.record.lane = static_cast<uint8_t>(lane);
+      now.record.lane = static_cast<uint16_t>(of_first & 31);
+      now.record.pattern = size & 7;
       cell = global ? &global_.cell(at) : shared_cell(*now.state, at);
     }
   }
   if (cell) touch_cell(*cell, now, mask, place);
-  if (strong && a.kind != AccessKind::Read) synchronise(warp, a);
 }
 
 void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touches) {
@@ -228,6 +322,7 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
     case AsyncKind::LaunchResponse:
       check_barrier(warp, work.mbarrier);
       component = global_component = s.barrier(work.mbarrier).component;
+      issued_for(s, warp, work.lane < 0 ? warp.mask : 1u << work.lane, work.mbarrier);
       w.pending = true;
       break;
     case AsyncKind::TensorStore:
@@ -252,7 +347,7 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
       w.value = static_cast<uint32_t>(work.number);
       break;
   }
-  Access now = access_by(warp, MemorySpace::Shared, false);
+  Access now = access_by(warp, MemorySpace::Shared, false, work.lane);
   ClusterState::Meet meet;
   if (work.kind == AsyncKind::Wgmma) {
     ClusterState::Meet& common = s.meets[work.ticket];
@@ -269,9 +364,9 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
       common.fenced.meet(*now.fenced);
     }
   }
-  const Knowledge& known = s.warps[index].known;
+  const Knowledge& known = now.group->known;
   now.record.value = static_cast<uint32_t>(work.ticket);
-  now.record.lane = w.lane;
+  now.record.lane = w.lane & 31;
   for (const Touch& t : touches) {
     now.space = t.space;
     now.record.component = t.space == MemorySpace::Global ? global_component : component;

@@ -76,6 +76,7 @@ std::string Races::place(const Access& now, uint64_t where) const {
 
 // "  write: TMA load by cta 0 warp 3 lane 0, file.cuh:34 ...".
 std::string Races::describe(const Record& r, const ClusterState& s, MemorySpace) const {
+  const auto first = static_cast<uint32_t>(std::countr_zero(r.mask & 0xffff));
   uint32_t warp = r.component;
   std::string name = r.flags & kStrong ? "atomic access" : r.flags & kWrites ? "write" : "read";
   if (r.flags & kWork) {
@@ -87,7 +88,8 @@ std::string Races::describe(const Record& r, const ClusterState& s, MemorySpace)
     name += " by cp.async";
   }
   if (r.cluster != s.number) name += fmt::format(" in the {}th cluster that started", r.cluster);
-  return describe_site(*program_, name, {r.pc, warp / s.warps_per_cta, warp % s.warps_per_cta, r.lane});
+  return describe_site(*program_, name,
+                       {r.pc, warp / s.warps_per_cta, warp % s.warps_per_cta, lane_at(r, first)});
 }
 
 // The missing edge, and the instruction that would make it.
@@ -125,6 +127,13 @@ std::string Races::remedy(Problem why, const Record& old, const Access& now) con
              "::after_thread_sync are not both there\n  remedy: before_thread_sync by the first thread ahead "
              "of its "
              "arrive (tcgen05.commit implies it), after_thread_sync by the second one after its wait";
+    case Problem::WarpSync:
+      return fmt::format(
+          "missing: the lanes of a warp follow each other only where it is synchronised: no bar.warp.sync "
+          "between the {} and what another lane of its warp did then\n  remedy: bar.warp.sync (__syncwarp) "
+          "by the warp{}",
+          old.flags & kWork ? "completion of the first" : "first access",
+          release_after(old).empty() ? " between the two" : ", after it and" + release_after(old));
     case Problem::InitFence:
       return "missing: a relaxed cluster barrier comes after the init, but hands nothing on\n  remedy: "
              "fence.mbarrier_init.release.cluster between the init and the arrival at the cluster barrier";
@@ -209,6 +218,10 @@ void Races::report(Problem why, const Record& old, const Access& now, uint64_t w
       break;
     case Problem::TmemWait:
       rule = "missing-tmem-wait";
+      if (!strict) severity = Severity::Advice;
+      break;
+    case Problem::WarpSync:
+      rule = "missing-warp-sync";
       if (!strict) severity = Severity::Advice;
       break;
     case Problem::InitFence:

@@ -203,7 +203,8 @@ void Resources::cta_ends(Cta& cta) {
                         bulk.open ? "cp.async.bulk.commit_group and " : "");
                   });
   }
-  state = {};
+  state.registers.clear();
+  state.bulk.clear();
 }
 
 }  // namespace mxfa::emulator

@@ -27,11 +27,16 @@ struct Record {
   uint32_t mask = 0;  // 0: none
   uint32_t value = 0;
   uint32_t pc = 0;
-  uint32_t cluster = 0;    // number in the grid
-  uint16_t component = 0;  // in that cluster
+  uint32_t cluster : 29 = 0;  // number in the grid
+  uint32_t pattern : 3 = 0;   // of the lanes of a warp that touch the cell
+  uint16_t component = 0;     // in that cluster
   uint16_t flags : 11 = 0;
-  uint16_t lane : 5 = 0;  // the first of a warp's access
+  uint16_t lane : 5 = 0;  // of the first byte of the cell, were it part of the access; work: that issued it
 };
+
+// Patterns up to 4: 1 << pattern bytes a lane, one lane after the other.
+inline constexpr uint32_t kEveryLane = 5;   // each of several lanes touches all of the bytes
+inline constexpr uint32_t kOtherLanes = 6;  // neither
 
 // Records that do not fit a cell: by what a new access has to look at.
 struct MoreRecords {

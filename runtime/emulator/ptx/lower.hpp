@@ -127,6 +127,9 @@ class Lowering {
   void require_cta_group(uint32_t group);  // of tcgen05: the same throughout a function
   // lower_wgmma.cpp: the registers of a wgmma belong to it until the wait_group that covers it.
   void mark_pending_wgmma(Op& op);
+  int64_t unfenced() const {  // of the wgmma being lowered (ptx/wgmma_fences.hpp)
+    return unfenced_.empty() ? 0 : unfenced_[instruction_number_];
+  }
   void note_wgmma_order(Op& op, int64_t outstanding);  // wait_group N, or -1: commit_group
   int32_t join_of_branch() const;                      // block where lanes that diverge here meet, -1: none
   void branch_to(Op& op, int32_t label);               // imm becomes the micro-operation of the label
@@ -172,6 +175,7 @@ class Lowering {
   };
   std::vector<PendingLoad> pending_loads_, pending_wgmmas_;
   std::vector<WgmmaOrder> wgmma_order_;
+  std::vector<int64_t> unfenced_;  // wgmmas, by instruction
   std::vector<uint32_t> load_waits_;  // micro-operations of wait::ld
   std::vector<uint32_t> join_fixups_;
   uint32_t carry_ = ~0u, cta_group_ = 0;

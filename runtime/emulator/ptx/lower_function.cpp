@@ -7,6 +7,7 @@
 #include "core/handlers.hpp"
 #include "ptx/lower.hpp"
 #include "ptx/pending_loads.hpp"
+#include "ptx/wgmma_fences.hpp"
 
 namespace mxfa::emulator::ptx {
 namespace {
@@ -152,6 +153,7 @@ void Lowering::run() {
   if (!function_.defined) return;
   cfg_ = build_cfg(builder_.source, function_);
   references_.reserve(function_.instructions.size() * 4);
+  unfenced_ = unfenced_wgmmas(function_, cfg_);
   const std::vector<bool> early_uses = uses_of_pending_loads(function_, cfg_);
   for (const Block& block : cfg_.blocks) {
     block_start_.push_back(static_cast<uint32_t>(program.code.size()));

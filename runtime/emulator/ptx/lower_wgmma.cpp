@@ -87,7 +87,7 @@ void lower_wgmma(Lowering& l, const Match& m) {
   const Operand& accumulator = vector_of(l, l.operand(0), count, "D");
   const Operand& scale_d = l.operand(3);
   auto op = l.emit(handlers::wgmma_multiply());
-  op.aux(aux).mode(count);
+  op.aux(aux).mode(count).imm(l.unfenced());
   op.list_dst(accumulator, 32);
   if (registers)
     op.list_src(vector_of(l, l.operand(1), 4, "A"), Type::B32);
