@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "host/error.hpp"
-#include "host/jit.hpp"
+#include "runtime/shipped_kernel.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
@@ -15,7 +15,8 @@ void compiles_cleanly(const Nvrtc& nvrtc, const char* kernel, const std::string&
       resolve_kernel_config(mxfa_embedded_kernel_configs, kernel, arch, facts, nullptr);
   INFO(config.translation_unit());
   try {
-    const Artefact artefact = compile_kernel(nvrtc, config, mxfa_embedded_device_sources);
+    const auto built = test::compile_shipped(nvrtc, config);
+    const Artefact& artefact = *built;
     const auto report = nlohmann::json::parse(artefact.report);
     INFO(artefact.report);
     CHECK(report["warnings"].empty());
