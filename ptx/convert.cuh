@@ -37,6 +37,31 @@ MXFA_DEVICE uint32_t cvt_rn_f16x2_e4m3x2(uint16_t value) {
   return d;
 }
 
+// Two of them: elements 0 and 1 to `lo`, 2 and 3 to `hi`.
+MXFA_DEVICE void cvt_rn_f16x2_e4m3x4(uint32_t value, uint32_t& hi, uint32_t& lo) {
+  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, h; cvt.rn.f16x2.e4m3x2 %1, l; }"
+      : "=r"(hi), "=r"(lo)
+      : "r"(value));
+}
+
+// The upper halves of both FP16 elements as FP32: their BF16 where they have at most 8 significant bits, as
+// E4M3 values do.  NaN stays NaN.
+MXFA_DEVICE uint32_t truncate_bf16x2_f16x2(uint32_t value) {
+  uint32_t d;
+  asm("{ .reg .b16 l, h; .reg .b32 a, b; mov.b32 {l, h}, %1; cvt.f32.f16 a, l; cvt.f32.f16 b, h; "
+      "prmt.b32 %0, a, b, 0x7632; }"
+      : "=r"(d)
+      : "r"(value));
+  return d;
+}
+
+// mul.rn.bf16x2 -- keeps subnormals.  PTX 7.8, sm_90.
+MXFA_DEVICE uint32_t mul_rn_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
 // cvt.rp.satfinite.ue8m0x2.f32 -- biased exponent of the next power of two at or above |x|; sm_100a.
 MXFA_DEVICE uint16_t cvt_rp_satfinite_ue8m0x2_f32(float hi, float lo) {
   uint16_t d;
@@ -69,6 +94,13 @@ MXFA_DEVICE float rcp_approx_ftz(float x) {
 MXFA_DEVICE float max_f32(float a, float b) {
   float d;
   asm("max.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}
+
+// max.NaN.f32 -- NaN when either is; sm_80.
+MXFA_DEVICE float max_nan_f32(float a, float b) {
+  float d;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
   return d;
 }
 

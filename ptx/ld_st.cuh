@@ -49,6 +49,24 @@ MXFA_DEVICE void st_shared_b8(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b8 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
 
+// ld.shared.u8, zero-extended.
+MXFA_DEVICE uint32_t ld_shared_u8(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// ld.shared.v2, 8 bytes.
+struct alignas(8) U32x2 {
+  uint32_t x, y;
+};
+
+MXFA_DEVICE U32x2 ld_shared_v2(uint32_t address) {
+  U32x2 v;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+  return v;
+}
+
 // ld.shared.v4 / st.shared.v4, 16 bytes.
 MXFA_DEVICE U32x4 ld_shared_v4(uint32_t address) {
   U32x4 v;

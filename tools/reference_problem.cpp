@@ -22,10 +22,9 @@ reference::AttentionProblem attention_problem(const Shape& shape) {
 }
 
 reference::AttentionOptions attention_numerics(const std::string& arch, const Shape& shape) {
-  if (arch == "sm_90a") return reference::hopper_kernel_numerics();
-  const bool mxfp8 = shape.dtype == Dtype::mxfp8;
-  reference::AttentionOptions options =
-      reference::kernel_numerics(mxfp8, shape.mxfp8.p_scale == PScale::dynamic);
+  const bool mxfp8 = shape.dtype == Dtype::mxfp8, dynamic_p = shape.mxfp8.p_scale == PScale::dynamic;
+  if (arch == "sm_90a") return reference::hopper_kernel_numerics(mxfp8, dynamic_p);
+  reference::AttentionOptions options = reference::kernel_numerics(mxfp8, dynamic_p);
   // A kernel that does not look for the row maximum moves its reference point when sums have grown.
   const auto kernel = nlohmann::json::parse(shape.kernel.empty() ? "{}" : shape.kernel);
   if (!mxfp8 && kernel.value("skip_maximum", 0) != 0) options.row_maximum = reference::RowMaximum::kUnknown;

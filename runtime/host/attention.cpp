@@ -12,15 +12,6 @@ namespace {
 
 constexpr int32_t kKeyTileRows = 128;  // rows of a K or V box: one MMA tile of keys
 
-// What the device's kernel does not honour is refused here, by name.
-void check_support(const mxfa_attention& a, const std::string& arch) {
-  if (arch == "sm_90a" && a.dtype == MXFA_MXFP8)
-    invalid(
-        "dtype mxfp8: the tensor cores of {} have no block scales, so attention_fwd is BF16 there; run with "
-        "--device emulator:b200 (MXFA_DEVICE=emulator:b200)",
-        arch);
-}
-
 // kernel.ctas_per_tile 2 asks for attention_fwd_sm100_pair, which is made for one case.
 void check_pair_support(const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
@@ -66,6 +57,13 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
                                   {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
                                  a.kernel);
   }
+  if (a.dtype == MXFA_MXFP8)
+    return resolve_kernel_config(context.configs, "attention_fwd_mx_sm90", arch,
+                                 {{"head_dim", a.head_dim},
+                                  {"right_mask", plan.window_right >= 0, true},
+                                  {"left_mask", plan.window_left >= 0, true},
+                                  {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
+                                 a.kernel);
   const int32_t longest = plan.q.longest();
   // Four warpgroups cover the longest sequence with one tile, three would need two.
   const bool four_units = longest > 3 * kUnitRows && longest <= 4 * kUnitRows;
@@ -75,6 +73,11 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
                                 {"left_mask", plan.window_left >= 0, true},
                                 {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
                                a.kernel);
+}
+
+// Keys of a block.
+int32_t key_rows(const KernelConfig& config) {
+  return config.kernel == "attention_fwd_sm90" ? int32_t(config.at("tile_n")) : kKeyTileRows;
 }
 
 void add_tiles_sm100(mxfa_plan& plan) {
@@ -123,7 +126,7 @@ void add_tiles_sm90(mxfa_plan& plan) {
                                            .broadcast_q = plan.attention.broadcast_q != 0,
                                            .window_left = plan.window_left,
                                            .window_right = plan.window_right,
-                                           .tile_n = int32_t(plan.kernel->config.at("tile_n")),
+                                           .tile_n = key_rows(plan.kernel->config),
                                            .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
                                            .multiprocessors = multiprocessors});
   plan.tile_count = plan.slot_count = uint32_t(rows.tiles.size());
@@ -143,7 +146,6 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
   mxfa_attention& attention = plan->attention;
   attention = read_struct(given, default_attention(), "mxfa_attention");
   check_attention(attention);
-  check_support(attention, context.driver.arch);
   read_lengths(attention, *plan);
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   for (const Sequences* sequences : {&plan->q, &plan->k})
@@ -219,8 +221,8 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
                                              box_rows, box_row_bytes}),
                              name);
   };
-  const int32_t q_rows = sm90 ? int32_t(plan.kernel->tables.tile_rows) : kKeyTileRows;
-  const int32_t v_rows = sm90 ? int32_t(config.at("tile_n")) : kKeyTileRows;
+  const int32_t q_rows = !sm90 ? kKeyTileRows : mxfp8 ? kUnitRows : int32_t(plan.kernel->tables.tile_rows);
+  const int32_t v_rows = key_rows(config);
   // Of a pair each CTA loads half of K, 64 keys, and half of V, 64 channels.
   const int32_t k_rows = sm90 ? v_rows : kKeyTileRows / int32_t(config.at("ctas_per_tile"));
   params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q");

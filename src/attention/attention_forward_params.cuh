@@ -1,4 +1,4 @@
-// Parameters of attention_fwd_sm90 and attention_fwd_sm100: twin of AttentionForwardParams in
+// Parameters of the attention_fwd kernels: twin of AttentionForwardParams in
 // runtime/host/kernel_abi.hpp, which says what each field means.
 #pragma once
 #include "ptx/types.cuh"

@@ -149,7 +149,8 @@ AttentionOutputs run_attention(const AttentionInputs& in, const LaunchOptions& o
 
 void check_kernel_rounding(const AttentionInputs& in, const AttentionOutputs& outputs) {
   const bool hopper = Device::instance().arch() == "sm_90a";
-  AttentionOptions numerics = hopper ? hopper_kernel_numerics() : kernel_numerics(in.mxfp8, in.dynamic_p);
+  AttentionOptions numerics =
+      hopper ? hopper_kernel_numerics(in.mxfp8, in.dynamic_p) : kernel_numerics(in.mxfp8, in.dynamic_p);
   if (!hopper) numerics.row_maximum = in.row_maximum;
   const AttentionResult want = attention_forward(in.problem, in.q, in.k, in.v, numerics);
   const auto got = bf16_to_double(std::span<const uint16_t>(outputs.o));

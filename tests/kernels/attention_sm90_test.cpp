@@ -259,21 +259,6 @@ TEST_CASE("sm_90a: twenty launches give the same bits", "[gpu][sm_90][repeat]") 
     }
 }
 
-TEST_CASE("sm_90a: MXFP8 is refused with the device that has it", "[gpu][sm_90][rows]") {
-  const OnHopper hopper;
-  if (!hopper.ready()) return;
-  const AttentionInputs inputs = make_inputs(problem_of({5}, {5}, 1, 128), /*mxfp8=*/true);
-  std::string refusal;
-  try {
-    run_attention(inputs);
-  } catch (const mxfa::Error& error) {
-    refusal = error.what();
-  }
-  INFO("refusal: " << refusal);
-  CHECK(refusal.find("mxfp8") != std::string::npos);
-  CHECK(refusal.find("--device emulator:b200") != std::string::npos);
-}
-
 // A GPU has one order of its own; the CPU driver delays asynchronous work and shuffles warps.
 TEST_CASE("sm_90a: every schedule of the CPU driver gives the same bits", "[gpu][sm_90][schedules]") {
   const OnHopper hopper;

@@ -39,10 +39,14 @@ constexpr double kFp32Step = 0x1p-22;
 constexpr double kE4m3PScale = 256.0;  // the constant scale 2^-8 of P, stored as 256 P
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// K of one MMA instruction: 32 bytes of operand.
 bool is_e4m3(PFormat format) { return format == PFormat::kE4m3Constant || format == PFormat::kE4m3Dynamic; }
-int fused_terms(PFormat format) { return is_e4m3(format) ? 32 : 16; }
-double fused_sum_error(PFormat format) { return (fused_terms(format) + 1) * 0x1p-25 + 0x1p-23; }
+// K of one MMA instruction: 32 bytes of operand.
+int fused_terms(const AttentionOptions& options) {
+  return options.fused_terms > 0 ? options.fused_terms : is_e4m3(options.p_format) ? 32 : 16;
+}
+double fused_sum_error(const AttentionOptions& options) {
+  return (fused_terms(options) + 1) * 0x1p-25 + 0x1p-23;
+}
 
 // `scale`: what a stored E4M3 value is multiplied with.
 double round_p(double p, PFormat format, double scale) {
@@ -128,8 +132,7 @@ class Row {
   // x_[j] = s_j c; error_[j] = how far a kernel's s_j c may be off.
   void scores(const double* q, int sequence, int head_kv, KeyInterval keys) {
     const double c = in_.problem.scale * std::numbers::log2e;
-    const double relative =
-        fused_sum_error(in_.options.p_format) * ((dim_ + 15) / fused_terms(in_.options.p_format));
+    const double relative = fused_sum_error(in_.options) * ((dim_ + 15) / fused_terms(in_.options));
     x_.resize(keys.last);
     error_.resize(keys.last);
     for (int64_t j = keys.first; j < keys.last; ++j) {
@@ -236,8 +239,8 @@ class Row {
 
   void bounds(const double* o, double lse, int64_t out_row, int head, KeyInterval keys) {
     const AttentionProblem& p = in_.problem;
-    const double instructions = std::ceil(static_cast<double>(keys.last) / fused_terms(in_.options.p_format));
-    const double product_error = fused_sum_error(in_.options.p_format) * (instructions + 1);
+    const double instructions = std::ceil(static_cast<double>(keys.last) / fused_terms(in_.options));
+    const double product_error = fused_sum_error(in_.options) * (instructions + 1);
     const double sum_error = sum_spread_ / sum_ + static_cast<double>(keys.last) * 0x1p-24;
     double* bound = &out_.o_bound[(out_row * p.heads_q + head) * dim_];
     for (int d = 0; d < dim_; ++d)
@@ -299,8 +302,14 @@ AttentionOptions kernel_numerics(bool mxfp8, bool dynamic_p) {
   return options;
 }
 
-AttentionOptions hopper_kernel_numerics() {
+AttentionOptions hopper_kernel_numerics(bool mxfp8, bool dynamic_p) {
   AttentionOptions options;
+  if (mxfp8) {
+    options = kernel_numerics(mxfp8, dynamic_p);
+    options.fused_terms = 16;
+    options.exp2_error = AttentionOptions{}.exp2_error;
+    return options;
+  }
   options.p_format = PFormat::kBf16;
   options.row_maximum = RowMaximum::kUnknown;
   options.bounds = true;

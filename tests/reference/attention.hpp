@@ -51,15 +51,18 @@ struct AttentionOptions {
   // Of kBlockWalk.  Negative: log2(448/256) for E4M3, because 256 P must not pass 448; 8 for BF16.
   double threshold_log2 = -1.0;
   bool bounds = false;  // fill o_bound and lse_bound
+  int fused_terms = 0;  // products in one fused sum of the tensor core; 0: 32 for E4M3, 16 for BF16
   // Relative error of the kernel's exp2 (PTX ISA, ex2.approx.f32: at most 2^-22).
   double exp2_error = 0x1p-22;
   int threads = 0;  // 0: all of the machine
 };
 
-// The options a kernel of this library is compared with.  Blackwell: block walk, its P format, bounds. Hopper
-// (BF16): key blocks of many widths and a reference point that moves when sums grow, hence kUnknown.
+// The options a kernel of this library is compared with.  Blackwell: block walk, its P format, bounds.
+// Hopper, BF16: key blocks of many widths and a reference point that moves when sums grow, hence kUnknown.
+// Hopper, MXFP8: Blackwell's walk and roundings, but products of BF16 operands and every exponential from
+// ex2.approx.
 AttentionOptions kernel_numerics(bool mxfp8, bool dynamic_p = false);
-AttentionOptions hopper_kernel_numerics();
+AttentionOptions hopper_kernel_numerics(bool mxfp8 = false, bool dynamic_p = false);
 
 // The keys that query `row` of a sequence sees.
 struct KeyInterval {

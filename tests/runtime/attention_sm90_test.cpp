@@ -106,6 +106,31 @@ TEST_CASE("A Hopper launch has its tiles, boxes, counters and a CTA an SM", "[at
   CHECK(!problem.description["config"].contains("four_unit_queries"));
 }
 
+TEST_CASE("A Hopper MXFP8 launch has scales, units of Q and blocks of 128 keys", "[attention]") {
+  const auto context = hopper();
+  Problem problem;
+  problem.attention.dtype = MXFA_MXFP8;
+  problem.attention.p_scale = MXFA_P_DYNAMIC;
+  problem.args.q.scales = {device(0x900000), 2048 * 4 * 4, MXFA_SCALE_ALONG_D};
+  problem.args.k.scales = {device(0xa00000), 1024 * 2 * 4, MXFA_SCALE_ALONG_D};
+  problem.args.v.scales = {device(0xb00000), 1024 * 2 * 4, MXFA_SCALE_ALONG_TOKENS};
+  const abi::AttentionForwardParams params = problem.launch(*context);
+  CHECK(problem.description["kernel"] == "attention_fwd_mx_sm90");
+  CHECK(problem.description["config"]["dynamic_p"] == true);
+  CHECK(problem.description["options"]["mxfp8"]["p_scale"] == "dynamic");
+  CHECK((params.scales_q == 0x900000 && params.scales_k == 0xa00000 && params.scales_v == 0xb00000));
+  CHECK((params.scale_tiles_q == 4 && params.scale_tiles_k == 2));  // 300 and 5, 130 and 0 rows by 128
+  CHECK(params.counters != 0);
+  REQUIRE(fake().maps.size() == 4);
+  const uint32_t rows[] = {64, 128, 128, 64};
+  for (int i = 0; i < 4; ++i) {
+    INFO("map " << i);
+    CHECK(fake().maps[i].box[2] == rows[i]);
+    CHECK(fake().maps[i].box[0] == (i == 3 ? 64u : 128u));
+    CHECK(fake().maps[i].swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+  }
+}
+
 TEST_CASE("Fewer tiles than SMs are a CTA each", "[attention]") {
   const auto context = hopper();
   fake().multiprocessors = 132;

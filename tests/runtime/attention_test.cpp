@@ -160,10 +160,6 @@ TEST_CASE("What no kernel honours is refused by name before anything is compiled
     a.scale = -1;
     CHECK_THAT(refusal(problem), Contains("scale is -1"));
   }
-  SECTION("Hopper") {
-    CHECK_THAT(refusal(problem, "sm_90a"),
-               Contains("dtype mxfp8") && Contains("sm_90a") && Contains("run with --device emulator:b200"));
-  }
   SECTION("offsets") {
     problem.offsets_k = {0, 10, 6};
     CHECK_THAT(refusal(problem), Contains("offsets_k: index 2 is 6, after 10"));

@@ -88,6 +88,7 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
 #define FAKE_KERNEL(name) "extern \"C\" __global__ void __launch_bounds__(64, 1) " name "(int) {}\n"
 const MxfaEmbedded kFakeSources[] = {{"src/attention.cuh", FAKE_KERNEL("attention_fwd_sm100")},
                                      {"src/attention_sm90.cuh", FAKE_KERNEL("attention_fwd_sm90")},
+                                     {"src/attention_mx_sm90.cuh", FAKE_KERNEL("attention_fwd_mx_sm90")},
                                      {"src/quantize.cuh", FAKE_KERNEL("mxfp8_quantize")},
                                      {nullptr, nullptr}};
 
@@ -100,6 +101,9 @@ const MxfaEmbedded kFakeConfigs[] = {
      R"({"kernel": "attention_fwd_sm90", "source": "src/attention_sm90.cuh", "archs": ["sm_90a"],
          "choices": [{"when": {"four_unit_queries": true}, "set": {"tile_n": 64}},
                      {"when": {}, "set": {"tile_n": 80}}], "limits": {}})"},
+    {"configs/kernels/attention_fwd_mx_sm90.json",
+     R"({"kernel": "attention_fwd_mx_sm90", "source": "src/attention_mx_sm90.cuh", "archs": ["sm_90a"],
+         "choices": [{"when": {}, "set": {"kv_stages": 3}}], "limits": {}})"},
     {"configs/kernels/mxfp8_quantize.json",
      R"({"kernel": "mxfp8_quantize", "source": "src/quantize.cuh", "archs": ["sm_90a", "sm_100a"],
          "choices": [{"when": {}, "set": {"threads": 128}}], "limits": {}})"},

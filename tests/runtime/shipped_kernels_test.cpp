@@ -95,4 +95,13 @@ TEST_CASE(
                             {"right_mask", right_mask, true},
                             {"left_mask", left_mask, true},
                             {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}});
+  // Both masks hold what one alone has.
+  for (const int head_dim : {64, 96, 128})
+    for (const bool masks : {false, true})
+      for (const bool dynamic_p : {false, true})
+        compiles_cleanly(nvrtc, "attention_fwd_mx_sm90", "sm_90a",
+                         {{"head_dim", head_dim},
+                          {"right_mask", masks, true},
+                          {"left_mask", masks, true},
+                          {"dynamic_p", dynamic_p, true}});
 }

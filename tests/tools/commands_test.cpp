@@ -138,7 +138,7 @@ TEST_CASE("a small jagged shape runs and passes, and the report says how") {
   CHECK(row["counters"]["mma_instructions"] > 0);
 }
 
-TEST_CASE("an H200 runs masks, grouped heads and broadcast queries in BF16, and refuses MXFP8 by name") {
+TEST_CASE("an H200 runs masks, grouped heads and broadcast queries, and MXFP8 with a kernel of its own") {
   const Workplace workplace;
   const std::string masked =
       R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":2,"heads_kv":1,"seqlens_q":[70],)"
@@ -148,11 +148,17 @@ TEST_CASE("an H200 runs masks, grouped heads and broadcast queries in BF16, and 
   CAPTURE(passed.err, passed.out);
   CHECK(passed.exit_code == 0);
   CHECK(passed.out.find("attention_fwd_sm90 sm_90a") != std::string::npos);
-  const ProgramResult refused =
-      workplace.run({"run", workplace.write("mxfp8.json", shape_text("mxfp8")), "--device", "emulator:h200"});
-  CHECK(refused.exit_code == 2);
-  CHECK(refused.err.find("dtype mxfp8") != std::string::npos);
-  CHECK(refused.err.find("--device emulator:b200") != std::string::npos);
+  const std::string mxfp8 = workplace.write("mxfp8.json", shape_text("mxfp8"));
+  const ProgramResult multiplied_out = workplace.run({"run", mxfp8, "--device", "emulator:h200"});
+  CAPTURE(multiplied_out.err, multiplied_out.out);
+  CHECK(multiplied_out.exit_code == 0);
+  CHECK(multiplied_out.out.find("attention_fwd_mx_sm90 sm_90a") != std::string::npos);
+  const ProgramResult explained = workplace.run({"explain", mxfp8, "--device", "emulator:h200"});
+  CHECK(explained.exit_code == 0);
+  for (const char* part : {"attention_fwd_mx_sm90", "staged_full", "expander warp", "p_scale"}) {
+    CAPTURE(part);
+    CHECK(explained.out.find(part) != std::string::npos);
+  }
 }
 
 TEST_CASE("a limit that cannot be met makes the verdict FAIL and the exit code 1") {
