@@ -64,11 +64,13 @@ inline std::string hazard_text(const HazardKernel& k) {
     text += "  setp.ne.u32 %p15, %warp, " + n + ";\n  @%p15 bra role_" + n + ";\n" + k.roles[w] + "role_" +
             n + ":\n";
   }
+  if (blackwell) text += "  tcgen05.fence::before_thread_sync;\n";
   text += k.cluster > 1 ? "  barrier.cluster.arrive.aligned;\n  barrier.cluster.wait.aligned;\n"
                         : "  bar.sync 0;\n";
   if (blackwell)
     text +=
-        "  and.b32 %tmem, %tmem, 0xffff;\n  setp.ne.u32 %p15, %warp, 0;\n  @%p15 bra done;\n"
+        "  tcgen05.fence::after_thread_sync;\n  and.b32 %tmem, %tmem, 0xffff;\n"
+        "  setp.ne.u32 %p15, %warp, 0;\n  @%p15 bra done;\n"
         "  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 128;\ndone:\n";
   text += "  ret;\n}\n";
   // For a pair: M = 256 and N = 32 instead of 128 and 16, so that each CTA has the same operands.

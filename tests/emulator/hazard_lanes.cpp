@@ -42,12 +42,19 @@ TEST_CASE("an elected lane's arrive hands on what the other lanes have done befo
               {{kStoreTile + kWarp + kLaneArrive, wait_for(0, 0) + kLoadTile}, {1}});
 }
 
-TEST_CASE("a shuffle, a vote and an .aligned instruction synchronise a warp, too", "[hazard]") {
+TEST_CASE("a shuffle, a vote or an .aligned instruction is enough, but not for the letter of the PTX ISA",
+          "[hazard]") {
   for (const std::string& sync :
        {std::string("  vote.sync.any.pred %p1, %one, 0xffffffff;\n"),
-        std::string("  shfl.sync.idx.b32 %r41, %lane, 0, 31, 0xffffffff;\n"), kWaitStore})
-    check_lanes({{kStoreTile + kLaneArrive, wait_for(0, 0) + kLoadTile}, {1}},
-                {{kStoreTile + sync + kLaneArrive, wait_for(0, 0) + kLoadTile}, {1}});
+        std::string("  shfl.sync.idx.b32 %r41, %lane, 0, 31, 0xffffffff;\n"), kWaitStore}) {
+    const HazardKernel kernel{{kStoreTile + sync + kLaneArrive, wait_for(0, 0) + kLoadTile}, {1}};
+    for (const auto& schedule : hazard_schedules()) {
+      const HazardResult r = check_text(hazard_text(kernel), kernel, schedule);
+      INFO(r.fault << "\n" << r.report);
+      CHECK(r.errors() + r.advice() == 0);
+      CHECK(check_text(hazard_text(kernel), kernel, schedule, CheckMode::Strict).has("missing-warp-sync"));
+    }
+  }
 }
 
 TEST_CASE("lanes read what other lanes of their warp have stored after a warp barrier", "[hazard]") {
@@ -150,4 +157,46 @@ TEST_CASE("a fence on one path only is none", "[hazard]") {
   INFO(b.report << g.report << b.fault << g.fault);
   CHECK(b.has("missing-wgmma-fence"));
   CHECK(g.errors() + g.advice() == 0);
+}
+
+TEST_CASE("an mbarrier's init is fenced before the async proxy uses it", "[hazard]") {
+  const auto kernel = [](const std::string& fence) {
+    return HazardKernel{{"  @%one mbarrier.init.shared::cta.b64 [%bar+48], 1;\n" + fence + sync(1, 64),
+                         sync(1, 64) + expect(6, 1024) + bulk_load(6) + wait_for(6, 0)}};
+  };
+  const HazardKernel bad = kernel(""), good = kernel("  fence.mbarrier_init.release.cluster;\n");
+  for (const auto& schedule : hazard_schedules()) {
+    const HazardResult b = check_text(hazard_text(bad), bad, schedule);
+    INFO("broken: " << b.fault << "\n" << b.report);
+    CHECK(b.has("missing-mbarrier-init-fence"));
+    CHECK(b.errors() == 0);
+    CHECK(check_text(hazard_text(bad), bad, schedule, CheckMode::Strict).errors() == 1);
+    const HazardResult g = check_text(hazard_text(good), good, schedule, CheckMode::Strict);
+    INFO("repaired: " << g.fault << "\n" << g.report);
+    CHECK(g.errors() + g.advice() == 0);
+  }
+}
+
+TEST_CASE("strict: thread_sync fences after tcgen05.alloc and before tcgen05.dealloc", "[hazard]") {
+  const std::string alloc = "  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%tile], 32;\n",
+                    get = "  ld.shared.u32 %r1, [%tile];\n",
+                    use = get + "  tcgen05.st.sync.aligned.32x32b.x1.b32 [%r1], {%lane};\n" + kWaitStore,
+                    dealloc = get + "  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;\n";
+  // Warp 0 allocates and deallocates, warp 4 (of the same lanes) stores.
+  const auto kernel = [&](int without) {
+    const auto fence = [&](int number, const std::string& text) { return number == without ? "" : text; };
+    HazardKernel k{{alloc + fence(1, kBefore) + sync(1, 64) + sync(2, 64) + fence(4, kAfter) + dealloc, "",
+                    "", "", sync(1, 64) + fence(2, kAfter) + use + fence(3, kBefore) + sync(2, 64)}};
+    return k;
+  };
+  for (int without = 0; without <= 4; ++without) {
+    CAPTURE(without);
+    const HazardKernel k = kernel(without);
+    const HazardResult strict = check_text(hazard_text(k), k, {}, CheckMode::Strict);
+    INFO(strict.fault << "\n" << strict.report);
+    CHECK(strict.fault == "");
+    CHECK(strict.has("missing-thread-sync-fence") == (without != 0));
+    CHECK(strict.errors() == (without ? 1u : 0u));
+    CHECK(check_text(hazard_text(k), k, {}).errors() == 0);
+  }
 }

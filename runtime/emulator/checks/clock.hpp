@@ -79,10 +79,14 @@ struct Knowledge {
   std::map<uint32_t, Other> others;
 
   void join(const Knowledge& k) {
+    join_all_but_tensor(k);
+    tensor_fenced.join(k.tensor_fenced);
+  }
+  // A release hands on of tensor memory what a fence came before.
+  void join_all_but_tensor(const Knowledge& k) {
     order.join(k.order);
     shared_fenced.join(k.shared_fenced);
     global_fenced.join(k.global_fenced);
-    tensor_fenced.join(k.tensor_fenced);
     reached.join(k.reached);
     for (const auto& [cluster, other] : k.others) {
       Other& mine = others[cluster];

@@ -14,7 +14,7 @@
 namespace mxfa::emulator {
 
 // Queues of a thread or warp, or of a warpgroup; each is a component.
-enum class Queue : uint8_t { Tensor, TmemLoad, TmemStore, BulkRead, Bulk, CopyAsync, Wgmma };
+enum class Queue : uint8_t { Tensor, TmemLoad, TmemStore, TmemAlloc, BulkRead, Bulk, CopyAsync, Wgmma };
 
 struct Component {
   enum class Kind : uint8_t { Warp, Barrier, Queue } kind = Kind::Warp;
@@ -59,6 +59,8 @@ struct QueueState {
 struct BarrierState {
   uint16_t component = 0;
   uint32_t base = 0, highest = 0;  // values of its component
+  uint32_t init_pc = 0, init_warp = 0;
+  bool init_unfenced = false;  // no fence.mbarrier_init or proxy fence by the warp since its init
   uint64_t phase[2] = {~uint64_t{0}, ~uint64_t{0}};
   Knowledge released[2];
   // Who has passed a wait when `passed` phases were complete.  What completes the next one must know of it:
@@ -94,9 +96,10 @@ struct Generations {
 
 // An asynchronous operation, by ticket.
 struct Work {
-  bool pending = false;  // counted by an mbarrier and not landed yet
-  uint32_t value = 0;    // of its component
-  uint32_t epoch = 0;    // of the issuing warp at the issue
+  bool allocation = false;  // tcgen05.alloc
+  bool pending = false;     // counted by an mbarrier and not landed yet
+  uint32_t value = 0;       // of its component
+  uint32_t epoch = 0;       // of the issuing warp at the issue
   uint32_t pc = 0;
   uint16_t warp = 0;
   AsyncKind kind = AsyncKind::Mma;
@@ -111,8 +114,9 @@ struct ClusterState {
   std::unordered_map<uint64_t, QueueState> queues;
   std::unordered_map<uint32_t, BarrierState> barriers;  // by shared::cluster address
   std::unordered_map<uint32_t, Generations> named;      // rank * 16 + number
-  Generations cluster_barrier, cluster_over;            // what is released there; what is over there
-  std::vector<std::vector<Cell>> shared, tensor;        // of each CTA
+  uint32_t unfenced_inits = 0;
+  Generations cluster_barrier, cluster_over;      // what is released there; what is over there
+  std::vector<std::vector<Cell>> shared, tensor;  // of each CTA
   Overflow overflow;
   struct Commit {
     Knowledge knowledge;

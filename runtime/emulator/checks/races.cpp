@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "core/handlers.hpp"
 #include "core/kernel.hpp"
 #include "memory/memory.hpp"
 
@@ -82,7 +83,7 @@ void Races::publish(ClusterState& s, const Warp& warp, uint32_t lanes, Knowledge
   const WarpState& w = s.warps[index];
   for (const LaneGroup& g : w.groups) {
     if (!(g.mask & lanes)) continue;
-    into.join(g.known);
+    into.join_all_but_tensor(g.known);
     into.tensor_fenced.join(g.mask & warp.alive & ~lanes ? g.synced_before : g.before);
   }
   const auto accesses = [&](Clock& clock) {
@@ -104,6 +105,9 @@ void Races::released(ClusterState& s, uint32_t warp, uint32_t pc) {
 
 // Everything that these lanes have done comes before everything that they will do.
 void Races::warp_sync(Warp& warp, uint32_t lanes) {
+  // The text of the PTX ISA promises an order of memory for bar.warp.sync (and barriers, which are releases
+  // and acquires here) only.
+  if (mode_ == CheckMode::Strict && program_->code[warp.pc].run != handlers::warp_sync()) return;
   ClusterState& s = state_of(warp);
   const uint32_t index = s.index(warp);
   WarpState& w = s.warps[index];
@@ -225,12 +229,15 @@ void Races::fence(Warp& warp, const Fence& fence) {
       // Work of this warp that its waits have completed.
       for (uint32_t c = 0; c < s.components.size(); ++c)
         if (const Component& x = s.components[c];
-            x.kind == Component::Kind::Queue && x.warp == index && x.queue <= Queue::TmemStore)
+            x.kind == Component::Kind::Queue && x.warp == index && x.queue <= Queue::TmemAlloc)
           g.before.raise(c, g.known.order.get(c));
     }
     if (fence.kind == FenceKind::TmemAfter) g.after.join(g.known.tensor_fenced);
   });
   if (tensor) return;
+  if (s.unfenced_inits && (fence.kind == FenceKind::MbarrierInit || (proxy && fence.shared)))
+    for (auto& [mbarrier, b] : s.barriers)
+      if (b.init_unfenced && b.init_warp == index) b.init_unfenced = false, --s.unfenced_inits;
   if (orders && fence.order.releases()) {
     Knowledge now;
     publish(s, warp, lanes, now);
@@ -247,6 +254,10 @@ void Races::mbarrier_init(Warp& warp, uint32_t mbarrier, uint32_t) {
   b.highest = b.base;
   b.phase[0] = b.phase[1] = b.passed[0] = b.passed[1] = ~uint64_t{0};
   b.observed.clear();
+  if (!b.init_unfenced) ++s.unfenced_inits;
+  b.init_unfenced = true;
+  b.init_warp = s.index(warp);
+  b.init_pc = warp.pc;
   Access now = access_by(warp, MemorySpace::Shared, true);
   now.record.flags |= kBarrierInit;
   touch_bytes(now, shared_rank(mbarrier), shared_offset(mbarrier), 8);
@@ -424,7 +435,7 @@ void Races::tensor_commit(Warp& warp, uint64_t ticket, int lane, int, std::span<
   commit.knowledge.order.raise(q.component, q.issued);
   commit.knowledge.tensor_fenced.raise(q.component, q.issued);
   released(s, index, warp.pc);
-  for (const uint32_t mbarrier : mbarriers) check_barrier(warp, mbarrier);
+  for (const uint32_t mbarrier : mbarriers) check_barrier(warp, mbarrier, true);
 }
 
 }  // namespace mxfa::emulator

@@ -82,6 +82,7 @@ class Races : public Observer {
   Access access_by(Warp& warp, MemorySpace space, bool writes, int lane = -1);  // -1: the first of warp.mask
   Problem problem(const Record& old, const Access& now) const;
   bool before(const Record& old, const Access& now) const;  // ordered, fences aside
+  bool lacks_thread_sync(const Record& old, const Access& now) const;
   bool through_one_port(const Record& old, const Access& now) const;
   // What would be ordered if the lanes of each warp were.
   bool loosely_before(const Record& old, const Access& now) const;
@@ -92,7 +93,9 @@ class Races : public Observer {
   void touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where);
   void touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes);
   void touch_columns(Access& now, const Touch& touch);
-  void check_barrier(Warp& warp, uint32_t mbarrier);  // a use of an mbarrier against its init
+  // async: by a copy or commit that will arrive there.
+  void check_barrier(Warp& warp, uint32_t mbarrier,
+                     bool async = false);  // a use of an mbarrier against its init
   // Null outside the shared memory of the cluster: the access itself is a fault then.
   static Cell* shared_cell(ClusterState& s, uint64_t address);
 

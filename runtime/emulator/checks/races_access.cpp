@@ -157,8 +157,17 @@ bool Races::through_one_port(const Record& old, const Access& now) const {
                                     now.order->lane(work.warp, work.lane) >= work.epoch);
 }
 
+// Work of another warp that no pair of tcgen05 fences has handed on.
+bool Races::lacks_thread_sync(const Record& old, const Access& now) const {
+  if ((old.flags & (kWork | kTensorAccess)) != (kWork | kTensorAccess)) return false;
+  const Work& work = works_[old.value];
+  return work.warp != now.warp && now.group->after.get(old.component) < work.value;
+}
+
 Races::Problem Races::problem(const Record& old, const Access& now) const {
   if (!before(old, now)) {
+    // Whether the columns are known to be there is a matter of the address, which is read.
+    if ((old.flags & kWork) && works_[old.value].allocation) return Problem::None;
     if (through_one_port(old, now)) return Problem::TmemWait;
     if ((old.flags & kWork) && works_[old.value].pending) return Problem::InFlight;
     return loosely_before(old, now) ? Problem::WarpSync : Problem::Unordered;
@@ -175,11 +184,9 @@ Races::Problem Races::problem(const Record& old, const Access& now) const {
                                         : Problem::Fence;
     }
   }
-  if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & now.record.flags & kTensorPipe)) {
-    const Work& work = works_[old.value];
-    if (work.warp != now.warp && now.group->after.get(old.component) < work.value)
-      return Problem::ThreadSyncFence;
-  }
+  if ((old.flags & now.record.flags & kTensorAccess) && !(old.flags & now.record.flags & kTensorPipe) &&
+      lacks_thread_sync(old, now))
+    return Problem::ThreadSyncFence;
   return Problem::None;
 }
 
@@ -320,7 +327,7 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
     case AsyncKind::SharedCopy:
     case AsyncKind::StoreAsync:
     case AsyncKind::LaunchResponse:
-      check_barrier(warp, work.mbarrier);
+      check_barrier(warp, work.mbarrier, true);
       component = global_component = s.barrier(work.mbarrier).component;
       issued_for(s, warp, work.lane < 0 ? warp.mask : 1u << work.lane, work.mbarrier);
       w.pending = true;
@@ -385,7 +392,7 @@ void Races::issue(Warp& warp, const AsyncWork& work, std::span<const Touch> touc
 }
 
 // Uses of an mbarrier may come in any order among themselves, but after its init.
-void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
+void Races::check_barrier(Warp& warp, uint32_t mbarrier, bool async) {
   Access now = access_by(warp, MemorySpace::Shared, true);
   now.name = "use of the mbarrier";
   const Cell* cell = shared_cell(*now.state, mbarrier);
@@ -400,12 +407,36 @@ void Races::check_barrier(Warp& warp, uint32_t mbarrier) {
     report(Problem::InitFence, init, now, mbarrier);
   else
     check(init, now, mbarrier);
+  const ClusterState& s = *now.state;
+  if (async && s.unfenced_inits && (init.flags & kBarrierInit) && init.cluster == now.record.cluster)
+    if (const auto b = s.barriers.find(mbarrier); b != s.barriers.end() && b->second.init_unfenced)
+      report(Problem::InitFence, init, now, mbarrier);
 }
 
-void Races::tmem_alloc(Warp& warp, uint32_t, uint32_t, uint32_t, int, uint32_t destination) {
+void Races::tmem_alloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t columns, int,
+                       uint32_t destination) {
   Access now = access_by(warp, MemorySpace::Shared, true);
   now.record.flags |= kAllocation;
   touch_bytes(now, shared_rank(destination), shared_offset(destination), 4);
+  if (mode_ != CheckMode::Strict) return;
+  // The text wants thread_sync fences between an alloc and another warp's use: a write that is complete.
+  ClusterState& s = *now.state;
+  const uint64_t ticket = new_ticket(*warp.cta->cluster->grid);
+  if (works_.size() <= ticket) works_.resize(ticket + 1);
+  QueueState& q = s.queue(now.warp, kWholeWarp, Queue::TmemAlloc);
+  Work& w = works_[ticket];
+  w.allocation = true;
+  w.kind = AsyncKind::TmemStore;
+  w.value = ++q.issued;
+  w.epoch = s.epoch(now.warp);
+  w.pc = warp.pc;
+  w.warp = static_cast<uint16_t>(now.warp);
+  s.learn(warp, ~0u, [&](LaneGroup& g) { g.known.order.raise(q.component, w.value); });
+  now = access_by(warp, MemorySpace::Tensor, true);
+  now.record.flags = kWork | kTensorAccess | kWrites;
+  now.record.component = q.component;
+  now.record.value = static_cast<uint32_t>(ticket);
+  touch_columns(now, {MemorySpace::Tensor, AccessKind::Write, rank, column, columns});
 }
 
 // Columns are given back: everybody must be done with them.  Nothing is read any more, so that it is enough
@@ -423,7 +454,10 @@ void Races::tmem_dealloc(Warp& warp, uint32_t rank, uint32_t column, uint32_t co
       const uint32_t place = quarter * TensorMemory::kColumns + c;
       Cell& cell = s.tensor[rank][place];
       const auto look = [&](const Record& old) {
-        if (old.mask) check(old, now, uint64_t{rank} << kRankShift | place);
+        if (!old.mask) return;
+        check(old, now, uint64_t{rank} << kRankShift | place);
+        if (mode_ == CheckMode::Strict && lacks_thread_sync(old, now))
+          report(Problem::ThreadSyncFence, old, now, uint64_t{rank} << kRankShift | place);
       };
       look(cell.write);
       look(cell.read[0]);

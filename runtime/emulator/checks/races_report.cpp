@@ -82,7 +82,7 @@ std::string Races::describe(const Record& r, const ClusterState& s, MemorySpace)
   if (r.flags & kWork) {
     const Work& work = works_[r.value];
     warp = work.warp;
-    name += std::string(" by a ") + name_of(work.kind);
+    name = work.allocation ? "tcgen05.alloc" : name + " by a " + name_of(work.kind);
   } else if (r.flags & kCopyAsync && r.cluster == s.number) {
     warp = s.components[r.component].warp;
     name += " by cp.async";
@@ -135,6 +135,10 @@ std::string Races::remedy(Problem why, const Record& old, const Access& now) con
           old.flags & kWork ? "completion of the first" : "first access",
           release_after(old).empty() ? " between the two" : ", after it and" + release_after(old));
     case Problem::InitFence:
+      if (before(old, now))
+        return "missing: nothing makes the init visible to the async proxy, which counts bytes or arrives "
+               "there\n  remedy: fence.mbarrier_init.release.cluster by the thread that initialises, after it "
+               "and before the barrier";
       return "missing: a relaxed cluster barrier comes after the init, but hands nothing on\n  remedy: "
              "fence.mbarrier_init.release.cluster between the init and the arrival at the cluster barrier";
     default:
