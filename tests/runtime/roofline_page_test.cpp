@@ -44,7 +44,9 @@ struct Case {
                                   {"mxfp8", mxfp8, true},
                                   {"right_mask", false, true},
                                   {"left_mask", false, true},
-                                  {"dynamic_p", dynamic_p, true}},
+                                  {"dynamic_p", dynamic_p, true},
+                                  {"packed_heads", 1},
+                                  {"launch_control", false, true}},
                                  nullptr);
   }
 };
