@@ -141,9 +141,11 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
     if (const std::string damage = buffer->damage(); !damage.empty()) row.fail(damage);
   }
   const reference::GradientValues got{dq.fetch(row, "dQ"), dk.fetch(row, "dK"), dv.fetch(row, "dV")};
-  // dQ is a sum of floats in the order in which key tiles finish: its bits depend on the schedule.
-  if (options.keep_outputs)
+  if (options.keep_outputs) {
     row.outputs = {{"dK", dk.buffer.download<uint8_t>()}, {"dV", dv.buffer.download<uint8_t>()}};
+    // Else a sum of floats in the order in which key tiles finish, whose bits depend on the schedule.
+    if (shape.backward.deterministic) row.outputs.push_back({"dQ", dq.buffer.download<uint8_t>()});
+  }
   if (!launched) {
     row.checked = true;
     row.note = "no queries and no keys, nothing launched";

@@ -41,6 +41,31 @@ TEST_CASE("check runs every schedule and finds the same bits") {
   CHECK(bits.size() == 1);
 }
 
+TEST_CASE("check compares dQ as well where the backward is deterministic") {
+  const Workplace workplace;
+  // Two tiles of keys add to one dQ.
+  const auto bits = [&](const char* deterministic) {
+    const std::string shape =
+        std::string(
+            R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[40],"seqlens_k":[200],)") +
+        R"("backward":{"deterministic":)" + deterministic + "}}";
+    const ProgramResult result =
+        workplace.run({"check", workplace.write("shape.json", shape), "--device", "emulator:h200",
+                       "--schedules", "2", "--no-reference", "--json", workplace.path("report.json")});
+    CAPTURE(result.out, result.err);
+    REQUIRE(result.exit_code == 0);
+    std::set<std::string> found;
+    const json report = load(workplace.path("report.json"));
+    for (const json& trial : report.at("rows").at(0).at("schedules"))
+      found.insert(trial.at("bits").get<std::string>());
+    return found;
+  };
+  const std::set<std::string> without = bits("false"), with = bits("true");
+  CHECK(without.size() == 1);  // of dK and dV
+  CHECK(with.size() == 1);     // and of dQ
+  CHECK(without != with);
+}
+
 TEST_CASE("check refuses a GPU, an unknown schedule and a shape that is not there") {
   const Workplace workplace;
   const std::string shape = workplace.write("shape.json", kShape);
