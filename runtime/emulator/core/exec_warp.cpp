@@ -230,11 +230,11 @@ Handler float_reduction(bool absolute, bool nan) {
   return nan ? &reduce_floats<kMax, false, true> : &reduce_floats<kMax, false, false>;
 }
 
-// PTX promises one deterministic leader per member mask, not which: the lowest lane, or one that depends on
-// the seed.
+// PTX promises one deterministic leader per member mask, not which.  Devices take the lowest lane
+// (docs/silicon.md) and FlashAttention-3 relies on it; Split, one that depends on the seed.
 uint32_t leader_of(const Exec& x, uint32_t members) {
   uint32_t lanes = x.mask;
-  if (x.grid->schedule.randomised()) {
+  if (x.grid->schedule.kind == Schedule::Kind::Split) {
     const uint64_t skip = x.grid->random.of(members) % static_cast<uint32_t>(std::popcount(lanes));
     for (uint64_t k = 0; k < skip; ++k) lanes &= lanes - 1;
   }

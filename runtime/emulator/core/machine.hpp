@@ -58,7 +58,7 @@ struct Dim3 {
 //               al., "A randomized scheduler with probabilistic guarantees of finding bugs")
 //   Split       as Random, and lanes of a warp that diverged meet again only where an instruction makes them
 // The last three also vary what PTX leaves open: whether a try_wait gives up, the order in which clusters
-// start and are granted, which lane is elected.
+// start and are granted; Split, which lane is elected.
 struct Schedule {
   enum class Kind { Functional, Lazy, Eager, Random, Pct, Split } kind = Kind::Functional;
   uint64_t seed = 0;
