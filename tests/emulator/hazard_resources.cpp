@@ -83,7 +83,7 @@ TEST_CASE("setmaxnreg is for all four warps of a warpgroup", "[hazard]") {
   other.roles[2] = setmaxnreg("dec", 48);
   check_rule("setmaxnreg-part-of-warpgroup", {"has not executed it"}, part,
              warpgroups(setmaxnreg("dec", 40), ""));
-  check_rule("setmaxnreg-part-of-warpgroup", {"asks for"}, other, warpgroups(setmaxnreg("dec", 40), ""));
+  check_rule("setmaxnreg-unequal", {"asks for"}, other, warpgroups(setmaxnreg("dec", 40), ""));
 }
 
 TEST_CASE("setmaxnreg without a bound on the threads does nothing", "[hazard]") {

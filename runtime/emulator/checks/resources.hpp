@@ -38,6 +38,7 @@ class Resources : public Observer {
   struct Change {
     Site site;
     uint32_t to = 0;
+    bool gives = false;
   };
   struct Bulk {  // stores of a thread whose sources may still be read
     uint32_t open = 0, groups = 0;
