@@ -1,5 +1,6 @@
 // The reports that docs/debugging.md quotes are those of the kernel it talks about.
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
@@ -32,7 +33,7 @@ std::string ptx_of(int defect) {
 struct Outcome {
   CUresult result = CUDA_SUCCESS;
   bool right = false;
-  std::string report;
+  std::string report, deadlock;  // deadlock: JSON
 };
 
 Outcome run(const std::string& ptx, const std::string& schedule, const std::string& seed, bool checks) {
@@ -56,6 +57,7 @@ Outcome run(const std::string& ptx, const std::string& schedule, const std::stri
   void* parameters[] = {&from, &to, &tiles};
   REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_SUCCESS);
   outcome.result = cu.cuCtxSynchronize();
+  outcome.deadlock = reinterpret_cast<const char* (*)()>(cu.symbol("mxfaEmulatorLastDeadlock"))();
   if (outcome.result == CUDA_SUCCESS) {
     REQUIRE(cu.cuMemcpyDtoH_v2(out.data(), to, out.size() * 4) == CUDA_SUCCESS);
     outcome.right = true;
@@ -90,6 +92,40 @@ TEST_CASE("the page on debugging: the kernel without a defect is right under eve
       CHECK(outcome.report == "");
       CHECK(outcome.right);
     }
+}
+
+TEST_CASE("a deadlock is told as JSON, too: each waiting warp, its line, barrier and counters",
+          "[driver][page][emulator-only]") {
+  CHECK(run(ptx_of(0), "functional", "0", false).deadlock == "");
+  const Outcome outcome = run(ptx_of(1), "functional", "0", false);
+  INFO(outcome.deadlock);
+  const auto report = nlohmann::json::parse(outcome.deadlock);
+  CHECK(report["kind"] == "deadlock");
+  CHECK(report["kernel"] == "scale_tiles");
+  CHECK(report["schedule"] == "functional");
+  CHECK(report["pending_work"].empty());
+  REQUIRE(report["warps"].size() == 2);
+  const auto &loader = report["warps"][0], &consumer = report["warps"][1];
+  CHECK(loader["lanes"] == "0x00000001");
+  CHECK(consumer["lanes"] == "0xffffffff");
+  for (const auto& warp : {loader, consumer}) {
+    CHECK(warp["cta"] == nlohmann::json{0, 0, 0});
+    CHECK(warp["role"] == "wait");  // the function of the source; both are in the kernel itself but for it
+    CHECK(warp["waits_for"]["kind"] == "mbarrier");
+    CHECK(warp["waits_for"]["parity"] == 0);
+    CHECK(warp["waits_for"]["phase"] == 0);
+    CHECK(warp["waits_for"]["initialised_by"]["source"].get<std::string>().find("in init") !=
+          std::string::npos);
+  }
+  CHECK(consumer["source"].get<std::string>().find("inlined at scale_tiles.cu:71") != std::string::npos);
+  const auto& full = consumer["waits_for"];
+  CHECK(full["offset"] == 0x1000);
+  CHECK(full["expected_arrivals"] == 1);
+  CHECK(full["pending_arrivals"] == 0);
+  CHECK(full["expected_bytes"] == 2048);
+  CHECK(full["pending_bytes"] == 1024);
+  CHECK(full["in_this_phase"].size() == 2);
+  CHECK(loader["waits_for"]["pending_arrivals"] == 32);
 }
 
 TEST_CASE("the page on debugging: its reports are the driver's", "[driver][page][emulator-only]") {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/kernel.hpp"
+#include "core/report.hpp"
 #include "ptx/ast.hpp"
 #include "ptx/source.hpp"
 
@@ -53,6 +54,25 @@ std::string Program::cuda_line(uint32_t pc) const {
 namespace {
 constexpr int32_t kCallDistance = 40;  // .loc directives between a line and the call it was inlined at
 constexpr size_t kLongestPlace = 2000;
+
+// visit(number, location) for a location and the calls it was inlined at, while it says true.
+// A .loc names the call it was inlined at and no more.  Where that call stands in another inlined function,
+// the compiler has written a .loc of the call's own line close by: before, or after when it turned a loop.
+template <class Visit>
+void follow_calls(const std::vector<ptx::Location>& all, int32_t location, Visit visit) {
+  for (int32_t k = location; all[k].inlined_line;) {
+    const ptx::Location& inner = all[k];
+    if (!visit(k, inner)) return;
+    const auto is_call = [&](int32_t j) {
+      return j >= 0 && j < static_cast<int32_t>(all.size()) && all[j].file == inner.inlined_file &&
+             all[j].line == inner.inlined_line && all[j].inlined_line;
+    };
+    int32_t distance = 1;
+    while (distance <= kCallDistance && !is_call(k - distance) && !is_call(k + distance)) ++distance;
+    if (distance > kCallDistance) return;
+    k = is_call(k - distance) ? k - distance : k + distance;
+  }
+}
 }  // namespace
 
 std::string Program::cuda_line(int32_t function, int32_t location) const {
@@ -66,22 +86,26 @@ std::string Program::cuda_line(int32_t function, int32_t location) const {
   std::string text = place(l.file, l.line);
   if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
     text += " in " + readable(it->second);
-  // A .loc names the call it was inlined at and no more.  Where that call stands in another inlined function,
-  // the compiler has written a .loc of the call's own line close by: before, or after when it turned a loop.
-  for (int32_t k = location; all[k].inlined_line;) {
-    const ptx::Location inner = all[k];
+  follow_calls(all, location, [&](int32_t, const ptx::Location& inner) {
     text += ", inlined at " + place(inner.inlined_file, inner.inlined_line);
-    const auto is_call = [&](int32_t j) {
-      return j >= 0 && j < static_cast<int32_t>(all.size()) && all[j].file == inner.inlined_file &&
-             all[j].line == inner.inlined_line && all[j].inlined_line;
-    };
-    int32_t distance = 1;
-    while (distance <= kCallDistance && !is_call(k - distance) && !is_call(k + distance)) ++distance;
-    if (distance > kCallDistance) break;
-    k = is_call(k - distance) ? k - distance : k + distance;
-    if (text.size() > kLongestPlace) break;  // recursion that the compiler unrolled
-  }
+    return text.size() <= kLongestPlace;  // recursion that the compiler unrolled
+  });
   return text;
+}
+
+std::vector<std::string> inlined_functions(const Program& program, uint32_t pc) {
+  std::vector<std::string> names;
+  if (pc >= program.origins.size()) return names;
+  const auto [position, function, location] = program.origins[pc];
+  if (location < 0 || function < 0) return names;
+  const std::vector<ptx::Location>& all = program.module->functions[function].locations;
+  follow_calls(all, location, [&](int32_t k, const ptx::Location&) {
+    const auto it = program.module->debug_strings.find(all[k].function_label);
+    if (it != program.module->debug_strings.end()) names.push_back(readable(it->second));
+    return names.size() < 64;
+  });
+  std::reverse(names.begin(), names.end());
+  return names;
 }
 
 std::string Program::where(uint32_t pc) const {

@@ -6,8 +6,11 @@
 
 #include <cstdlib>
 #include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "engines/engines.hpp"
+#include "engines/mbarrier_state.hpp"
 #include "engines/wgmma.hpp"
 
 namespace mxfa::emulator {
@@ -102,6 +105,130 @@ std::string barrier_history(const Program& program, const Cluster& cluster) {
   return text.empty() ? text : "\nbarriers waited for:" + text;
 }
 
+using nlohmann::ordered_json;
+
+const char* kind_name(Wait::Kind kind) {
+  using K = Wait::Kind;
+  switch (kind) {
+    case K::None:
+      return "polling";
+    case K::Mbarrier:
+      return "mbarrier";
+    case K::NamedBarrier:
+      return "barrier";
+    case K::ClusterBarrier:
+      return "cluster barrier";
+    case K::BulkGroup:
+      return "bulk group";
+    case K::CopyGroup:
+      return "cp.async group";
+    case K::TmemLoad:
+      return "tcgen05.wait::ld";
+    case K::TmemStore:
+      return "tcgen05.wait::st";
+    case K::TmemAlloc:
+      return "tensor memory";
+    case K::Warpgroup:
+      return "wgmma group";
+    case K::Registers:
+      return "registers";
+    case K::WarpSync:
+    case K::Aligned:
+      return "lanes";
+    case K::Other:
+      break;
+  }
+  return "other";
+}
+
+ordered_json place_json(const Program& program, uint32_t pc) {
+  return {{"ptx_line", program.ptx_line_number(pc)},
+          {"ptx", program.ptx_line(pc)},
+          {"source", program.cuda_line(pc)}};
+}
+
+ordered_json wait_json(const Wait& w, const Warp& warp, const Cta& cta, Cluster& cluster) {
+  ordered_json wait{{"kind", kind_name(w.kind)}, {"text", waits_for(w, warp, cta, cluster)}};
+  if (w.kind == Wait::Kind::NamedBarrier) {
+    const NamedBarrier& b = cta.barriers[w.address & 15];
+    wait["barrier"] = w.address;
+    wait["arrived_threads"] = b.arrived;
+    wait["expected_threads"] = b.expected ? b.expected : cta.threads;
+  }
+  if (w.kind != Wait::Kind::Mbarrier) return wait;
+  wait["cta_rank"] = shared_rank(w.address);
+  wait["offset"] = shared_offset(w.address);
+  wait["parity"] = w.parity;
+  const std::optional<MbarrierState> state = mbarrier_state(cluster, w.address);
+  if (!state) return wait;
+  wait["phase"] = state->phase;
+  wait["expected_arrivals"] = state->expected;
+  wait["pending_arrivals"] = state->pending;
+  wait["expected_bytes"] = state->expected_bytes;
+  wait["pending_bytes"] = state->pending_bytes;
+  const Program& program = *cluster.grid->kernel->program;
+  const auto& known = cluster.ctas[shared_rank(w.address)]->mbarriers;
+  if (const auto facts = known.find(shared_offset(w.address)); facts != known.end()) {
+    wait["initialised_by"] = place_json(program, facts->second.init_pc);
+    wait["in_this_phase"] = ordered_json::array();
+    for (const std::string& who : facts->second.last_arrivals)
+      wait["in_this_phase"].push_back(with_place(program, who));
+  }
+  return wait;
+}
+
+// Waiting warps in the words of the source: the outermost function that they do not all have in common.
+void name_roles(const Program& program, ordered_json& warps, const std::vector<uint32_t>& pcs) {
+  std::vector<std::vector<std::string>> calls;
+  for (const uint32_t pc : pcs) calls.push_back(inlined_functions(program, pc));
+  size_t common = 0;
+  const auto shared = [&] {
+    for (const auto& names : calls)
+      if (names.size() <= common || names[common] != calls.front()[common]) return false;
+    return calls.size() > 1;
+  };
+  while (shared()) ++common;
+  for (size_t k = 0; k < calls.size(); ++k)
+    warps[k]["role"] = common < calls[k].size() ? calls[k][common] : calls[k].empty() ? "" : calls[k].back();
+}
+
+std::string deadlock_json(const Grid& grid, Cluster& cluster, const std::string& kind) {
+  const Program& program = *grid.kernel->program;
+  ordered_json report{{"kind", kind.substr(0, kind.find(':'))},
+                      {"kernel", grid.kernel->info.name},
+                      {"schedule", grid.schedule.name()},
+                      {"seed", grid.schedule.seed}};
+  ordered_json warps = ordered_json::array();
+  std::vector<uint32_t> pcs;
+  for (const auto& cta : cluster.ctas)
+    for (const Warp& warp : cta->warps)
+      for (const Fragment& f : warp.fragments) {
+        if (!f.mask) continue;
+        ordered_json entry{{"cta", {cta->id.x, cta->id.y, cta->id.z}},
+                           {"cta_rank", cta->rank},
+                           {"warp", warp.index},
+                           {"lanes", fmt::format("{:#010x}", f.mask)},
+                           {"role", ""}};
+        entry.update(place_json(program, f.pc));
+        entry["waits_for"] = wait_json(f.wait, warp, *cta, cluster);
+        warps.push_back(std::move(entry));
+        pcs.push_back(f.pc);
+      }
+  name_roles(program, warps, pcs);
+  report["warps"] = std::move(warps);
+  report["pending_work"] = cluster.events.describe();
+  return report.dump(1);
+}
+
+struct LastDeadlock {
+  std::mutex mutex;
+  std::string json;
+};
+LastDeadlock& last() {
+  static LastDeadlock instance;
+  return instance;
+}
+
 std::string cta_name(const Cta& cta) {
   return fmt::format("CTA ({}, {}, {}) rank {}", cta.id.x, cta.id.y, cta.id.z, cta.rank);
 }
@@ -160,7 +287,15 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
   const std::vector<std::string> events = cluster.events.describe();
   text += events.empty() ? "\nno asynchronous work is pending" : "\npending asynchronous work:";
   for (const std::string& e : events) text += "\n  " + e;
+  std::lock_guard lock(last().mutex);
+  last().json = deadlock_json(grid, cluster, kind);
   return text;
 }
+
+void forget_deadlock() {
+  std::lock_guard lock(last().mutex);
+  last().json.clear();
+}
+const std::string& last_deadlock() { return last().json; }
 
 }  // namespace mxfa::emulator

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "core/report.hpp"
+
 namespace mxfa::emulator::driver_api {
 
 Driver& driver() {
@@ -129,6 +131,13 @@ using mxfa::emulator::driver_api::driver;
 extern "C" __attribute__((visibility("default"))) const char* mxfaEmulatorLastReport(void) {
   std::lock_guard lock(driver().mutex);
   return driver().last_report.c_str();
+}
+
+// The deadlock or livelock that the last launch ended in, as JSON (docs/debugging.md); empty if it did not.
+// Valid until the next launch.
+extern "C" __attribute__((visibility("default"))) const char* mxfaEmulatorLastDeadlock(void) {
+  std::lock_guard lock(driver().mutex);
+  return mxfa::emulator::last_deadlock().c_str();
 }
 
 // The synchronisation sites of a kernel's module as JSON, an array of {"function", "kind", "ptx", "line",

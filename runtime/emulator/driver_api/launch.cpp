@@ -8,6 +8,7 @@
 
 #include "checks/checks.hpp"
 #include "core/random.hpp"
+#include "core/report.hpp"
 #include "driver_api/function.hpp"
 
 using namespace mxfa::emulator;
@@ -270,6 +271,7 @@ std::string replay_line(const Schedule& schedule) {
 void run(Context& context, Launch& launch, CheckMode mode) {
   Driver& state = driver();
   ++state.launches;
+  forget_deadlock();
   std::optional<Checks> checks;
   if (mode != CheckMode::Off)
     launch.observers = checks.emplace(mode, *launch.kernel).observers();

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engines/engines.hpp"
+#include "engines/mbarrier_state.hpp"
 #include "memory/memory.hpp"
 
 namespace mxfa::emulator {
@@ -259,6 +260,15 @@ bool mbarrier_test_token(Warp& warp, uint32_t address, uint64_t token, Order ord
 }
 
 uint32_t mbarrier_pending_count(uint64_t token) { return decode(token).pending; }
+
+std::optional<MbarrierState> mbarrier_state(Cluster& cluster, uint32_t address) {
+  uint64_t word;
+  std::memcpy(&word, object(cluster, address, false), 8);
+  if (word >> 62 != kTag) return std::nullopt;
+  const State s = decode(word);
+  const Cta::BarrierFacts& f = facts(cluster, address);
+  return MbarrierState{s.expected, s.pending, s.tx, f.expected_bytes, f.phases};
+}
 
 std::string mbarrier_describe(Cluster& cluster, uint32_t address) {
   uint64_t word;
