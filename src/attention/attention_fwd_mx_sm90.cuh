@@ -157,7 +157,7 @@ struct MxConsumer : MxWalk {
         row_max[half] = keep ? row_max[half] : block_max;
       }
       const float bias = reference_bias(row_max[half], c);
-      float total = 0.0f;
+      float total = 0.0f, sum0 = 0.0f, sum1 = 0.0f;
       if (kDynamicP) scale_bytes[half] = 0;
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
@@ -171,36 +171,40 @@ struct MxConsumer : MxWalk {
           x_bias += float(127 - int32_t(byte));
           scale_bytes[half] |= byte << 8 * g;
         }
-        float sum0 = 0.0f, sum1 = 0.0f;
 #pragma unroll
         for (int i = 0; i < kGroupParts; ++i) {
           float& x0 = s[4 * (kGroupParts * g + i) + 2 * half];
           float& x1 = s[4 * (kGroupParts * g + i) + 2 * half + 1];
           x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, x_bias));
           x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, x_bias));
-          sum0 += x0;
-          sum1 += x1;
+          const bool begins = i == 0 && (kDynamicP || g == 0);
+          sum0 = begins ? x0 : sum0 + x0;
+          sum1 = begins ? x1 : sum1 + x1;
         }
         // 2^(byte - 127) takes the group's factor out; byte 0 belongs to p of less than 2^-118.
-        total =
-            kDynamicP ? fma_rn_ftz_f32(sum0 + sum1, bits_float(byte << 23), total) : total + (sum0 + sum1);
+        if (kDynamicP) total = fma_rn_ftz_f32(sum0 + sum1, bits_float(byte << 23), total);
       }
+      if (!kDynamicP) total = sum0 + sum1;
       row_sum[half] = kFirst ? total : fma_rn_ftz_f32(row_sum[half], alpha[half], total);
     }
   }
 
+  // 2^120 and the scale of a group of P, a pair of BF16.
+  MXFA_DEVICE uint32_t p_factor(int half, int group_of_keys) const {
+    constexpr uint32_t kExponent = 0x00800080;
+    if (!kDynamicP) return (127 + 120 - 8) * kExponent;
+    return ((scale_bytes[half] >> 8 * group_of_keys & 255) + 120) * kExponent;
+  }
   // P as E4M3 times its scale, in BF16.  Columns 16 s .. 16 s + 15 of D are exactly the A fragment of k-step
   // s. p is not negative: its seven bits, moved to where BF16 has exponent and mantissa, are 2^-120 p,
   // subnormal E4M3 included.  A NaN is lost on the way, but the row sum has it.
   MXFA_DEVICE void convert_p() {
-    constexpr uint32_t kExponent = 0x80;
-    constexpr uint32_t kConstantFactor = (127 + 120 - 8) * kExponent;  // 2^120 and the scale 2^-8
 #pragma unroll
-    for (int i = 0; i < kTileN / 4; ++i) {
-      const uint32_t bytes = cvt_rn_satfinite_e4m3x2_f32(s[2 * i + 1], s[2 * i]);
-      uint32_t factor = kConstantFactor;
-      if (kDynamicP) factor = ((scale_bytes[i & 1] >> 8 * (i / (2 * kGroupParts)) & 255) + 120) * kExponent;
-      probability[i] = mul_rn_bf16x2(__byte_perm(bytes, 0, 0x4140) << 4, factor * 0x10001u);
+    for (int i = 0; i < kTileN / 4; i += 2) {  // of both halves: rows l/4 and l/4 + 8
+      const uint32_t bytes = cvt_rn_satfinite_e4m3x4_f32(s[2 * i + 3], s[2 * i + 2], s[2 * i + 1], s[2 * i]);
+      probability[i] = mul_rn_bf16x2(__byte_perm(bytes, 0, 0x4140) << 4, p_factor(0, i / (2 * kGroupParts)));
+      probability[i + 1] =
+          mul_rn_bf16x2(__byte_perm(bytes, 0, 0x4342) << 4, p_factor(1, i / (2 * kGroupParts)));
     }
   }
   MXFA_DEVICE void rescale() {
