@@ -31,8 +31,9 @@ struct LaneGroup {
   // Work in tensor memory that fence::before_thread_sync has made publishable, and that
   // fence::after_thread_sync has taken in; known.tensor_fenced is what came with acquires.
   Clock before, after;
-  Clock synced_before;  // of `before`, what all lanes had fenced when they were last synchronised
-  // Thread fences: what a later relaxed write releases, what a later fence acquires.
+  // Of `before`, what some of the lanes may hand on without the others: fenced by themselves, or when the
+  // lanes were synchronised last.
+  Clock alone;
   std::optional<Knowledge> fence_release, fence_acquire;
 };
 

@@ -84,7 +84,7 @@ void Races::publish(ClusterState& s, const Warp& warp, uint32_t lanes, Knowledge
   for (const LaneGroup& g : w.groups) {
     if (!(g.mask & lanes)) continue;
     into.join_all_but_tensor(g.known);
-    into.tensor_fenced.join(g.mask & warp.alive & ~lanes ? g.synced_before : g.before);
+    into.tensor_fenced.join(warp.alive & ~lanes ? g.alone : g.before);
   }
   const auto accesses = [&](Clock& clock) {
     if (!(warp.alive & ~lanes)) return clock.raise(index, w.epoch);
@@ -115,7 +115,7 @@ void Races::warp_sync(Warp& warp, uint32_t lanes) {
   const uint32_t done = w.accessed ? w.epoch : w.epoch - 1;
   if (all && w.groups.size() == 1 && !w.accessed) {
     w.groups.front().known.order.raise(index, done);
-    w.groups.front().synced_before = w.groups.front().before;
+    w.groups.front().alone = w.groups.front().before;
     return;
   }
   LaneGroup* first = nullptr;
@@ -140,7 +140,7 @@ void Races::warp_sync(Warp& warp, uint32_t lanes) {
   if (!first) return;
   if (all) {
     first->known.order.raise(index, done);
-    first->synced_before = first->before;
+    first->alone = first->before;
   } else {
     for (uint32_t m = lanes; m; m &= m - 1)
       first->known.order.raise_lane(index, static_cast<uint32_t>(std::countr_zero(m)), done);
@@ -231,6 +231,7 @@ void Races::fence(Warp& warp, const Fence& fence) {
         if (const Component& x = s.components[c];
             x.kind == Component::Kind::Queue && x.warp == index && x.queue <= Queue::TmemAlloc)
           g.before.raise(c, g.known.order.get(c));
+      if (warp.alive & ~lanes) g.alone = g.before;
     }
     if (fence.kind == FenceKind::TmemAfter) g.after.join(g.known.tensor_fenced);
   });
