@@ -135,6 +135,7 @@ void add_check(CLI::App& app, CommonFlags& flags, int& exit_code) {
       ->needs(mutate_flag)
       ->check(CLI::PositiveNumber);
   add_common_flags(*command, flags, "seed of the first randomised schedule (1)");
+  add_scheduler_flag(*command, flags);
   command->callback([files, options, mutations, &flags, &exit_code] {
     check_environment(flags);
     for (const std::string& policy : options->policies) require_policy(policy);

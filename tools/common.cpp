@@ -47,11 +47,22 @@ void add_common_flags(CLI::App& command, CommonFlags& flags, const char* seed) {
   command.add_flag("-q,--quiet", flags.quiet, "say nothing but results and errors")->excludes(verbose);
 }
 
+void add_scheduler_flag(CLI::App& command, CommonFlags& flags) {
+  command.add_option("--scheduler", flags.scheduler,
+                     "who computes which tile of an attention forward on Blackwell: automatic, static, zigzag, "
+                     "lpt or clc (default: kernel.scheduler of the shape file, then automatic)");
+}
+
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags) {
   std::vector<Shape> shapes;
   for (const std::string& file : files) {
     for (Shape& shape : load_shapes(file)) {
       if (flags.seed) shape.data.seed = *flags.seed;
+      if (!flags.scheduler.empty()) {
+        auto kernel = nlohmann::ordered_json::parse(shape.kernel.empty() ? "{}" : shape.kernel);
+        kernel["scheduler"] = flags.scheduler;
+        shape.kernel = kernel.dump();
+      }
       shapes.push_back(std::move(shape));
     }
   }

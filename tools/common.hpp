@@ -19,6 +19,7 @@ struct CommonFlags {
   std::string device;            // "": MXFA_DEVICE, then auto
   std::string json;              // "": none; "-": stdout instead of the table
   std::optional<uint64_t> seed;  // instead of data.seed of the shape files
+  std::string scheduler;         // "": what the shape files say; else instead of kernel.scheduler
   bool verbose = false, quiet = false;
 
   const char* device_or_null() const { return device.empty() ? nullptr : device.c_str(); }
@@ -37,7 +38,10 @@ void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_common_flags(CLI::App& command, CommonFlags& flags,
                       const char* seed = "random seed of the data, instead of the shape file's");
 
-// Loads all shapes of all files before anything is done, and applies --seed.
+// Adds --scheduler.
+void add_scheduler_flag(CLI::App& command, CommonFlags& flags);
+
+// Loads all shapes of all files before anything is done, and applies --seed and --scheduler.
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags);
 
 // Warns once for each MXFA_ variable that is unknown or has an unusable value, naming what is used instead;

@@ -1,5 +1,6 @@
 // mxfa_plan_attention_forward and mxfa_attention_forward: what is supported, what the kernel is told.
 #include <cmath>
+#include <string_view>
 
 #include "host/attention_options.hpp"
 #include "host/attention_schedule.hpp"
@@ -54,9 +55,18 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
                                   {"mxfp8", a.dtype == MXFA_MXFP8, true},
                                   {"right_mask", plan.window_right >= 0, true},
                                   {"left_mask", plan.window_left >= 0, true},
-                                  {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
+                                  {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true},
+                                  {"packed_heads", 1},               // add_tiles_sm100 says
+                                  {"launch_control", false, true}},  // likewise
                                  a.kernel);
   }
+  if (a.kernel && std::string_view(a.kernel).find("\"scheduler\"") != std::string_view::npos)
+    invalid(
+        "kernel.scheduler: the kernels of {} have one scheduler, which hands out tiles through a counter in "
+        "memory; static, zigzag, lpt and clc (cluster launch control) belong to attention_fwd_sm100; leave "
+        "it "
+        "out, or run with --device emulator:b200",
+        arch);
   if (a.dtype == MXFA_MXFP8)
     return resolve_kernel_config(context.configs, "attention_fwd_mx_sm90", arch,
                                  {{"head_dim", a.head_dim},
@@ -80,28 +90,73 @@ int32_t key_rows(const KernelConfig& config) {
   return config.kernel == "attention_fwd_sm90" ? int32_t(config.at("tile_n")) : kKeyTileRows;
 }
 
-void add_tiles_sm100(mxfa_plan& plan) {
+// Query heads of a group in one tile, where that is possible and the request (kernel.pack_heads) or the
+// estimated work says so.  kPackingGain: packing also makes a tile's stores and LSE less regular.
+constexpr double kPackingGain = 0.05;
+int32_t choose_packing(const mxfa_attention& a, const KernelConfig& config, const ScheduleProblem& problem,
+                       nlohmann::ordered_json& options) {
+  enum : int64_t { kAutomatic, kOff, kOn };
+  const int64_t request = config.at("pack_heads");
+  const int32_t group = a.heads_q / a.heads_kv;
+  const int64_t box = config.at("o_box_rows");
+  const bool fits = kKeyTileRows % group == 0 && box % group == 0;
+  if (request == kOn) {
+    if (a.dtype == MXFA_MXFP8)
+      invalid(
+          "kernel.pack_heads is on, but dtype is mxfp8: the scales of Q lie head by head in tiles of 128 "
+          "tokens, which packed rows would cut up; choose automatic or off, or dtype bf16");
+    if (kKeyTileRows % group != 0)
+      invalid(
+          "kernel.pack_heads is on, but heads_q {} / heads_kv {} = {} does not divide the {} rows of a tile; "
+          "choose automatic or off",
+          a.heads_q, a.heads_kv, group, kKeyTileRows);
+    if (!fits)
+      invalid(
+          "kernel.pack_heads is on, but kernel.o_box_rows {} does not hold {} heads of a token; choose 128",
+          box, group);
+  }
+  if (a.dtype == MXFA_MXFP8 || group == 1 || !fits) return 1;
+  ScheduleProblem packed = problem;
+  packed.packed_heads = group;
+  const double apart = total_cost(problem), together = total_cost(packed);
+  const bool pack = request == kOn || (request == kAutomatic && together <= (1 - kPackingGain) * apart);
+  options["packing"] = {{"packed_heads", pack ? group : 1}, {"work_apart", apart}, {"work_packed", together}};
+  return pack ? group : 1;
+}
+
+void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
   const mxfa_attention& a = plan.attention;
   const Driver& driver = plan.context->driver;
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  const int32_t max_ctas = int32_t(plan.kernel->config.at("max_ctas"));
+  const int32_t max_ctas = int32_t(config.at("max_ctas"));
   const int32_t ctas = max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
-  const int32_t cluster = int32_t(plan.kernel->config.at("ctas_per_tile"));
+  const int32_t cluster = int32_t(config.at("ctas_per_tile"));
   if (ctas < cluster)
     invalid("kernel.max_ctas is {}; with kernel.ctas_per_tile {} it must be at least {}", max_ctas, cluster,
             cluster);
-  const ScheduleProblem problem{.q = &plan.q,
-                                .k = &plan.k,
-                                .heads_q = a.heads_q,
-                                .heads_kv = a.heads_kv,
-                                .key_bytes = int64_t{a.head_dim} * (a.dtype == MXFA_MXFP8 ? 1 : 2) * 2,
-                                .broadcast_q = a.broadcast_q != 0,
-                                .window_left = plan.window_left,
-                                .window_right = plan.window_right,
-                                .max_ctas = ctas / cluster,
-                                .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
-                                .tile_rows = int32_t(plan.kernel->tables.tile_rows)};
-  const Schedule schedule = schedule_tiles(problem, Scheduler(plan.kernel->config.at("scheduler")));
+  ScheduleProblem problem{.q = &plan.q,
+                          .k = &plan.k,
+                          .heads_q = a.heads_q,
+                          .heads_kv = a.heads_kv,
+                          .key_bytes = int64_t{a.head_dim} * (a.dtype == MXFA_MXFP8 ? 1 : 2) * 2,
+                          .broadcast_q = a.broadcast_q != 0,
+                          .window_left = plan.window_left,
+                          .window_right = plan.window_right,
+                          .max_ctas = ctas / cluster,
+                          .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+                          .stage_rows = cluster * kKeyTileRows};
+  problem.packed_heads = cluster > 1 ? 1 : choose_packing(a, config, problem, plan.options);
+  config.set("packed_heads", problem.packed_heads);
+  const auto scheduler = Scheduler(config.at("scheduler"));
+  if (max_ctas > 0 && scheduler == Scheduler::kClc)
+    invalid(
+        "kernel.max_ctas is {}, but with scheduler clc every tile has a CTA of its own and the device "
+        "decides how many run at once; choose scheduler static, zigzag or lpt, or leave max_ctas out",
+        max_ctas);
+  Schedule schedule = schedule_tiles(problem, scheduler);
+  if (max_ctas > 0 && schedule.scheduler == Scheduler::kClc)
+    schedule = schedule_tiles(problem, Scheduler::kLpt);
+  config.set("launch_control", schedule.scheduler == Scheduler::kClc);
   plan.tile_count = schedule.tile_count;
   plan.slot_count = uint32_t(schedule.slots.size());
   plan.grid = schedule.grid * uint32_t(cluster);
@@ -154,16 +209,15 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
               sequences->scale_rows(), kScaleTileRows, attention.heads_q, INT32_MAX);
   const auto [left, right] = effective_windows(attention, plan->q, plan->k);
   plan->window_left = left, plan->window_right = right;
-  const KernelConfig config = choose_kernel(context, *plan);
+  KernelConfig config = choose_kernel(context, *plan);
+  plan->options = resolved_options(*plan);
 
   const CurrentContext current(context);
+  const bool sm90 = context.driver.arch == "sm_90a";
+  if (!sm90) add_tiles_sm100(*plan, config);
+  plan->config = config;
   plan->kernel = &context.kernel(config, sizeof(abi::AttentionForwardParams));
-  plan->options = resolved_options(*plan);
-  if (context.driver.arch == "sm_90a") {
-    add_tiles_sm90(*plan);
-  } else {
-    add_tiles_sm100(*plan);
-  }
+  if (sm90) add_tiles_sm90(*plan);
   plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
   plan->at_offsets_k = plan->workspace.add(plan->k.offsets);
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
@@ -208,7 +262,7 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   const KernelConfig& config = plan.kernel->config;
   const bool sm90 = config.arch == "sm_90a";
   const auto map = [&](const mxfa_tensor& tensor, bool bf16, int32_t heads, int32_t box_rows,
-                       const char* name) {
+                       const char* name, int32_t box_heads = 1) {
     // Without a single key K and V may be null, which a tensor map may not hold; the kernel then loads
     // nothing through it.
     const uint64_t address = tensor.data ? reinterpret_cast<uint64_t>(tensor.data) : workspace;
@@ -218,17 +272,18 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
     const int32_t box_row_bytes = !sm90 && bf16 && a.head_dim == 96 ? 64 : 0;
     return encode_tensor_map(driver,
                              ragged_request({address, a.head_dim, heads, row_stride * (bf16 ? 2 : 1), bf16,
-                                             box_rows, box_row_bytes}),
+                                             box_rows / box_heads, box_row_bytes, box_heads}),
                              name);
   };
   const int32_t q_rows = !sm90 ? kKeyTileRows : mxfp8 ? kUnitRows : int32_t(plan.kernel->tables.tile_rows);
   const int32_t v_rows = key_rows(config);
   // Of a pair each CTA loads half of K, 64 keys, and half of V, 64 channels.
   const int32_t k_rows = sm90 ? v_rows : kKeyTileRows / int32_t(config.at("ctas_per_tile"));
-  params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q");
+  const int32_t packed = sm90 ? 1 : int32_t(config.at("packed_heads"));
+  params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q", packed);
   params.k = map(args.k, !mxfp8, a.heads_kv, k_rows, "K");
   params.v = map(args.v, !mxfp8, a.heads_kv, v_rows, "V");
-  params.o = map(args.o, true, a.heads_q, sm90 ? kUnitRows : int32_t(config.at("o_box_rows")), "O");
+  params.o = map(args.o, true, a.heads_q, sm90 ? kUnitRows : int32_t(config.at("o_box_rows")), "O", packed);
   if (mxfp8) {
     params.scales_q = reinterpret_cast<uint64_t>(args.q.scales.data);
     params.scales_k = reinterpret_cast<uint64_t>(args.k.scales.data);

@@ -205,6 +205,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
   };
+  plan->config = config;
   plan->kernel = load(config);
   plan->backward.prepare =
       load(resolve("attention_bwd_prepare", {{"head_dim", attention.head_dim}}, nullptr));

@@ -8,6 +8,11 @@ namespace {
 
 constexpr int32_t kBlockKeys = 128;
 
+// Queries that a stage, and a tile of two, takes of a sequence; heads that tiles are made for.
+int32_t stage_queries(const ScheduleProblem& p) { return p.stage_rows / p.packed_heads; }
+int32_t tile_queries(const ScheduleProblem& p) { return 2 * stage_queries(p); }
+int32_t tile_heads(const ScheduleProblem& p) { return p.heads_q / p.packed_heads; }
+
 struct CostedTile {
   ScheduledTile tile;
   double cost;
@@ -19,22 +24,21 @@ int32_t q_length(const ScheduleProblem& p, int32_t batch) { return p.q->length(p
 // In the order sequence, head, rows: neighbours share keys and values.
 std::vector<CostedTile> list_tiles(const ScheduleProblem& p) {
   int64_t count = 0;
-  for (int32_t b = 0; b < p.k->batch(); ++b)
-    count += (int64_t{q_length(p, b)} + p.tile_rows - 1) / p.tile_rows;
+  const int32_t rows = tile_queries(p), heads = tile_heads(p);
+  for (int32_t b = 0; b < p.k->batch(); ++b) count += (int64_t{q_length(p, b)} + rows - 1) / rows;
   const int64_t limit = INT32_MAX - int64_t{p.max_ctas};
-  if (count > limit / p.heads_q)
-    invalid("offsets_q: {} tiles of {} rows times {} heads; the limit of a launch is {}", count, p.tile_rows,
-            p.heads_q, limit);
+  if (count > limit / heads)
+    invalid("offsets_q: {} tiles of {} rows times {} heads; the limit of a launch is {}", count, rows, heads,
+            limit);
   std::vector<CostedTile> tiles;
-  tiles.reserve(size_t(count * p.heads_q));
+  tiles.reserve(size_t(count * heads));
   std::vector<double> costs;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     costs.clear();
-    for (int32_t row = 0; row < q_length(p, b); row += p.tile_rows)
-      costs.push_back(tile_cost(stage_blocks(p, b, row)));
-    for (int32_t head = 0; head < p.heads_q; ++head)
-      for (size_t i = 0; i < costs.size(); ++i)
-        tiles.push_back({{b, head, int32_t(i) * p.tile_rows, 0}, costs[i]});
+    for (int64_t row = 0; row < q_length(p, b); row += rows)
+      costs.push_back(tile_cost(stage_blocks(p, b, int32_t(row))));
+    for (int32_t head = 0; head < heads; ++head)
+      for (size_t i = 0; i < costs.size(); ++i) tiles.push_back({{b, head, int32_t(i) * rows, 0}, costs[i]});
   }
   return tiles;
 }
@@ -50,7 +54,7 @@ void sort_heaviest_first(std::vector<CostedTile>& tiles) {
 // the small tiles that even out the end.
 void sort_by_section(const ScheduleProblem& p, int64_t sections, int64_t bytes,
                      std::vector<CostedTile>& tiles) {
-  const int32_t group = p.heads_q / p.heads_kv;
+  const int32_t group = tile_heads(p) / p.heads_kv;
   std::vector<double> heaviest(size_t(sections), 0.0);
   int64_t before = 0, next = 0;
   int32_t batch = -1, head_kv = -1;
@@ -118,6 +122,38 @@ std::vector<uint32_t> deal_lpt(const ScheduleProblem& p, uint32_t grid, std::vec
   return best.cta;
 }
 
+// The heavier tiles each to the CTA with the least work, linked into one chain a CTA; every other is a chain
+// of its own, which whoever is free takes over.
+void chain_tiles(const std::vector<CostedTile>& tiles, uint32_t ctas, Schedule& schedule) {
+  double total = 0;
+  for (const CostedTile& tile : tiles) total += tile.cost;
+  size_t own = 0;
+  for (double before = 0; own < tiles.size() && (own < ctas || before < (1 - kDynamicShare) * total); ++own)
+    before += tiles[own].cost;
+  const std::vector<CostedTile> heavier(tiles.begin(), tiles.begin() + ptrdiff_t(own));
+  const Deal deal = deal_greedily(heavier, ctas);
+  schedule.grid = uint32_t(ctas + (tiles.size() - own));
+  std::vector<uint32_t> last(ctas, UINT32_MAX);
+  std::vector<ScheduledTile> firsts(ctas), others;
+  for (size_t i = 0; i < own; ++i) {
+    const uint32_t c = deal.cta[i];
+    schedule.work[c] += tiles[i].cost;
+    if (last[c] == UINT32_MAX) {
+      firsts[c] = tiles[i].tile, last[c] = c;
+      continue;
+    }
+    const uint32_t entry = schedule.grid + uint32_t(others.size());
+    (last[c] < ctas ? firsts[c] : others[last[c] - schedule.grid]).following = int32_t(entry);
+    others.push_back(tiles[i].tile), last[c] = entry;
+  }
+  schedule.slots = std::move(firsts);
+  for (size_t i = own; i < tiles.size(); ++i) {
+    schedule.slots.push_back(tiles[i].tile);
+    *std::min_element(schedule.work.begin(), schedule.work.end()) += tiles[i].cost;
+  }
+  schedule.slots.insert(schedule.slots.end(), others.begin(), others.end());
+}
+
 // Round by round; with zigzag every second one backwards.
 std::vector<uint32_t> deal_in_rounds(size_t count, uint32_t grid, bool zigzag) {
   std::vector<uint32_t> cta(count);
@@ -140,20 +176,21 @@ const char* scheduler_name(Scheduler scheduler) {
       return "zigzag";
     case Scheduler::kLpt:
       return "lpt";
+    case Scheduler::kClc:
+      return "clc";
   }
   return "unknown";
 }
 
 StageBlocks stage_blocks(const ScheduleProblem& p, int32_t batch, int32_t first_row) {
   StageBlocks blocks{};
-  const int32_t stage_rows = p.tile_rows / 2;
   const int64_t q = q_length(p, batch), k = p.k->length(batch), diagonal = k - q;
   for (int stage = 0; stage < 2; ++stage) {
-    const int64_t begin = int64_t{first_row} + stage * stage_rows;
+    const int64_t begin = int64_t{first_row} + stage * stage_queries(p);
     if (begin >= q) continue;
     int64_t keys = k;
     if (p.window_right >= 0)
-      keys = std::min(keys, std::min(begin + stage_rows, q) + diagonal + p.window_right);
+      keys = std::min(keys, std::min(begin + stage_queries(p), q) + diagonal + p.window_right);
     const int64_t first =
         p.window_left >= 0 ? std::max<int64_t>(begin + diagonal - p.window_left, 0) / kBlockKeys : 0;
     const int64_t end = (std::max<int64_t>(keys, 0) + kBlockKeys - 1) / kBlockKeys;
@@ -169,24 +206,41 @@ double tile_cost(const StageBlocks& blocks) {
   return double(both) + kOneStageBlockCost * double(one) + kScheduledTileCost;
 }
 
+double total_cost(const ScheduleProblem& p) {
+  double total = 0;
+  for (int32_t b = 0; b < p.k->batch(); ++b)
+    for (int64_t row = 0; row < q_length(p, b); row += tile_queries(p))
+      total += tile_cost(stage_blocks(p, b, int32_t(row)));
+  return total * tile_heads(p);
+}
+
 Schedule schedule_tiles(const ScheduleProblem& problem, Scheduler scheduler) {
   std::vector<CostedTile> tiles = list_tiles(problem);
   if (scheduler == Scheduler::kAutomatic) {
     const bool masked = problem.window_left >= 0 || problem.window_right >= 0;
     const bool uniform = std::all_of(tiles.begin(), tiles.end(),
                                      [&](const CostedTile& t) { return t.cost == tiles.front().cost; });
-    scheduler = uniform ? Scheduler::kStatic : masked ? Scheduler::kLpt : Scheduler::kZigzag;
+    const bool many = tiles.size() >= size_t(kDynamicTiles) * size_t(problem.max_ctas);
+    scheduler = uniform   ? Scheduler::kStatic
+                : !masked ? Scheduler::kZigzag
+                : many    ? Scheduler::kClc
+                          : Scheduler::kLpt;
   }
   Schedule schedule;
   schedule.scheduler = scheduler;
   schedule.tile_count = uint32_t(tiles.size());
   schedule.grid = uint32_t(std::min<size_t>(tiles.size(), size_t(problem.max_ctas)));
   if (tiles.empty()) return schedule;
+  schedule.work.assign(schedule.grid, 0.0);
   if (scheduler == Scheduler::kZigzag) sort_heaviest_first(tiles);
   const std::vector<uint32_t> cta =
-      scheduler == Scheduler::kLpt
+      scheduler == Scheduler::kLpt || scheduler == Scheduler::kClc
           ? deal_lpt(problem, schedule.grid, tiles)
           : deal_in_rounds(tiles.size(), schedule.grid, scheduler == Scheduler::kZigzag);
+  if (scheduler == Scheduler::kClc) {
+    chain_tiles(tiles, schedule.grid, schedule);
+    return schedule;
+  }
 
   std::vector<uint32_t> rounds(schedule.grid, 0);
   for (uint32_t c : cta) ++rounds[c];
@@ -195,7 +249,6 @@ Schedule schedule_tiles(const ScheduleProblem& problem, Scheduler scheduler) {
     invalid("offsets_q: the {} tile list has {} entries; the limit of a launch is {}",
             scheduler_name(scheduler), slots, INT32_MAX - problem.max_ctas);
   schedule.slots.assign(slots, {-1, 0, 0, 0});
-  schedule.work.assign(schedule.grid, 0.0);
   std::fill(rounds.begin(), rounds.end(), 0);
   for (size_t i = 0; i < tiles.size(); ++i) {
     const uint32_t c = cta[i];

@@ -69,10 +69,10 @@ std::string describe_plan(const mxfa_plan& plan) {
   const Driver& driver = context.driver;
   const Kernel& kernel = *plan.kernel;
   Json config = Json::object();
-  for (const ConfigField& field : kernel.config.fields)
+  for (const ConfigField& field : plan.config.fields)
     config[field.name] = field.boolean ? Json(field.value != 0) : Json(field.value);
   Json overrides = Json::object();
-  if (!kernel.config.overrides.empty()) overrides = Json::parse(kernel.config.overrides);
+  if (!plan.config.overrides.empty()) overrides = Json::parse(plan.config.overrides);
   Json description = {
       {"kernel", kernel.config.kernel},
       {"source", kernel.config.source},

@@ -21,12 +21,15 @@ struct alignas(64) TensorMap {
 //   Q          128            tile_rows (64 * consumer_warpgroups)     64
 //   K, V       128            tile_n                                   128
 //   O (BF16)   o_box_rows     64                                       64
+// sm100 with packed_heads h: Q {box_d, h, 128 / h, 1, 1}, O {box_d, h, o_box_rows / h, 1, 1}.
 struct AttentionForwardParams {
   TensorMap q, k, v, o;
   uint64_t scales_q, scales_k, scales_v;  // device, 512-byte atoms; 0 for BF16
-  // device, int32[4] a tile.  sm100: {batch, head_q, first row, 0}; CTA c takes entries c, c + grid, ..., up
-  // to the first of batch -1.  Both sm90: {batch, head_q, first row, rows}, rows a multiple of 64; the first
-  // min(grid, tile_count) belong to the CTAs of these numbers, the others to whoever is free, in this order.
+  // device, int32[4] a tile.  sm100: {batch, head_q (packed: head_kv), first row, following}; CTA c takes
+  // entries c, c + grid, ..., up to the first of batch -1; with launch control entry c, the one of number
+  // `following`, and so on (0 ends the chain), then as many chains of CTAs that will not start as it is
+  // granted.  Both sm90: {batch, head_q, first row, rows}, rows a multiple of 64; the first min(grid,
+  // tile_count) belong to the CTAs of these numbers, the others to whoever is free, in this order.
   uint64_t tiles;
   uint64_t offsets_q, offsets_k;              // device, int32[batch+1]; offsets_q int32[2] with broadcast_q
   uint64_t scale_offsets_q, scale_offsets_k;  // device, int32[batch+1], multiples of 128

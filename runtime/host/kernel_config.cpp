@@ -35,8 +35,26 @@ bool agrees(const JsonValue& when, const std::vector<ConfigField>& facts, const 
   });
 }
 
-void apply_overrides(const char* text, const JsonValue& limits, const std::string& kernel,
-                     KernelConfig* config) {
+// The value of an override: an integer, or one of the field's names.
+JsonValue override_value(const JsonMember& override_, const JsonValue* names, const std::string& kernel) {
+  const JsonValue* list = names ? names->find(override_.key) : nullptr;
+  if (!list || override_.value.kind != JsonValue::Kind::kString) return override_.value;
+  std::vector<std::string> known;
+  for (const JsonValue& name : list->items) known.push_back(name.text);
+  const auto found = std::find(known.begin(), known.end(), override_.value.text);
+  if (found == known.end()) {
+    const std::string nearest = nearest_name(override_.value.text, known);
+    invalid("kernel.{} is {}; {} has {}{}", override_.key, override_.value.quoted(), kernel,
+            fmt::join(known, ", "), nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+  }
+  JsonValue value = override_.value;
+  value.kind = JsonValue::Kind::kInteger;
+  value.integer = found - known.begin();
+  return value;
+}
+
+void apply_overrides(const char* text, const JsonValue& limits, const JsonValue* value_names,
+                     const std::string& kernel, KernelConfig* config) {
   const JsonValue overrides = parse_json(text, "kernel overrides");
   if (overrides.kind != JsonValue::Kind::kObject)
     invalid("kernel overrides: expected an object {{field: integer}}, got {}", overrides.quoted());
@@ -52,7 +70,7 @@ void apply_overrides(const char* text, const JsonValue& limits, const std::strin
     }
     const int64_t low = limit->items.at(0).integer, high = limit->items.at(1).integer,
                   step = limit->items.at(2).integer;
-    const JsonValue& value = override_.value;
+    const JsonValue value = override_value(override_, value_names, kernel);
     if (value.kind != JsonValue::Kind::kInteger || !value.fits || value.integer < low ||
         value.integer > high || (value.integer - low) % step != 0)
       invalid("kernel.{} is {}; {} takes integers from {} to {} in steps of {}", override_.key,
@@ -75,12 +93,24 @@ int64_t KernelConfig::at(const std::string& name) const {
   device_error("the configuration of {} has no field {}", kernel, name);
 }
 
+void KernelConfig::set(const std::string& name, int64_t value) {
+  for (ConfigField& field : fields)
+    if (field.name == name) {
+      field.value = value;
+      return;
+    }
+  device_error("the configuration of {} has no field {}", kernel, name);
+}
+
 std::string KernelConfig::translation_unit() const {
   std::string text =
       fmt::format("// {} for {}, generated from configs/kernels/{}.json.\n//", kernel, arch, kernel);
-  for (const ConfigField& field : fields) text += fmt::format(" {}={}", field.name, field.value);
+  std::vector<ConfigField> seen;
+  std::copy_if(fields.begin(), fields.end(), std::back_inserter(seen),
+               [](const ConfigField& field) { return field.use == ConfigField::Use::kField; });
+  for (const ConfigField& field : seen) text += fmt::format(" {}={}", field.name, field.value);
   text += "\nstruct Config {\n";
-  for (const ConfigField& field : fields)
+  for (const ConfigField& field : seen)
     text += field.boolean ? fmt::format("  static constexpr bool {} = {};\n", field.name, field.value != 0)
                           : fmt::format("  static constexpr int {} = {};\n", field.name, field.value);
   text += fmt::format("}};\n#include \"{}\"\n", source);
@@ -124,7 +154,11 @@ KernelConfig resolve_kernel_config(const MxfaEmbedded* configs, const std::strin
     config.fields.push_back(
         {field.key, boolean ? int64_t(field.value.boolean) : field.value.integer, boolean});
   }
-  if (overrides && *overrides) apply_overrides(overrides, member(file, "limits", path), kernel, &config);
+  if (const JsonValue* plan = file.find("plan"))
+    for (const JsonMember& field : plan->members)
+      config.fields.push_back({field.key, field.value.integer, false, ConfigField::Use::kPlanOnly});
+  if (overrides && *overrides)
+    apply_overrides(overrides, member(file, "limits", path), file.find("names"), kernel, &config);
   return config;
 }
 

@@ -2,8 +2,10 @@
 // -> the fields of the constexpr struct Config that the kernel's source reads.
 //
 // {"kernel", "source", "archs": [...], "choices": [{"when": {fact: value}, "set": {field: value}}], "limits":
-// {field: [min, max, step]}}. The first choice whose "when" agrees with every fact (head_dim, mxfp8, ...,
-// arch) is taken; a field with limits may be overridden.
+// {field: [min, max, step]}, "plan": {field: value}, "names": {field: [name of 0, name of 1, ...]}}. The
+// first choice whose "when" agrees with every fact (head_dim, mxfp8, ..., arch) is taken; a field with limits
+// may be overridden, by name where it has names. Fields of "plan" (optional, like "names") are for the plan
+// only.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,8 @@ struct ConfigField {
   int64_t value = 0;
   bool boolean = false;  // C++ type bool, else int
   // kChoiceOnly: a fact that chooses a configuration and is no field of it, so that it makes no second
-  // kernel.
-  enum class Use { kField, kChoiceOnly } use = Use::kField;
+  // kernel.  kPlanOnly: a field that the kernel does not see, likewise.
+  enum class Use { kField, kChoiceOnly, kPlanOnly } use = Use::kField;
 };
 
 struct KernelConfig {
@@ -30,6 +32,7 @@ struct KernelConfig {
 
   int64_t at(const std::string& field)
       const;  // throws when there is no such field: an error in the configuration file
+  void set(const std::string& field, int64_t value);  // likewise
   // The generated translation unit: a comment with the resolved fields, struct Config, and the kernel's
   // #include.
   std::string translation_unit() const;

@@ -78,6 +78,7 @@ struct mxfa_plan {
   enum class Operation { kAttentionForward, kAttentionBackward, kQuantize } operation;
   mxfa_context* context = nullptr;
   mxfa::Kernel* kernel = nullptr;               // owned by the context
+  mxfa::KernelConfig config;                    // of this plan; the kernel's may be another plan's
   mxfa::Sequences q, k;                         // quantize: q only
   uint32_t grid = 0;                            // CTAs; 0: nothing to launch
   uint32_t tile_count = 0;                      // of the tile list; quantize: grid

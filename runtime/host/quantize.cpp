@@ -43,6 +43,7 @@ std::unique_ptr<mxfa_plan> plan_quantize(mxfa_context& context, const mxfa_quant
       resolve_kernel_config(context.configs, "mxfp8_quantize", context.driver.arch, facts, desc.kernel);
 
   const CurrentContext current(context);
+  plan->config = config;
   plan->kernel = &context.kernel(config, sizeof(abi::QuantizeParams));
   if (plan->kernel->tables.tile_rows != kScaleTileRows)
     device_error("mxfp8_quantize covers {} tokens a tile, the host expects {}",

@@ -19,7 +19,8 @@ TensorMapRequest ragged_request(const RaggedTensor& tensor) {
   const cuuint64_t dims[5] = {cuuint64_t(tensor.head_dim), cuuint64_t(tensor.heads), kBig, INT32_MAX,
                               INT32_MAX};
   const cuuint64_t strides[4] = {tensor.head_dim * element, row, (uint64_t{1} << 34) - row, row};
-  const cuuint32_t box[5] = {cuuint32_t(span / element), 1, cuuint32_t(tensor.box_rows), 1, 1};
+  const cuuint32_t box[5] = {cuuint32_t(span / element), cuuint32_t(tensor.box_heads),
+                             cuuint32_t(tensor.box_rows), 1, 1};
   std::copy_n(dims, 5, request.dims);
   std::copy_n(strides, 4, request.strides);
   std::copy_n(box, 5, request.box);

@@ -27,6 +27,8 @@ struct RaggedTensor {
   // Bytes of a box row, the swizzle span: 64 or 128.  0: the 64 of a row of D that has no more, else 128;
   // what a box has beyond the row is loaded as zeros and not stored.
   int32_t box_row_bytes = 0;
+  // Heads of a box: it holds row after row, of each one head after the other.
+  int32_t box_heads = 1;
 };
 
 // What is asked of cuTensorMapEncodeTiled; dimensions, fastest first: channel, head, row, and the two extra

@@ -3,13 +3,14 @@
 // natural logarithm.  MXFP8: E4M3 with a UE8M0 scale per 32 elements, of Q and K along D, of V along the
 // tokens of a sequence.
 //
-// A CTA owns 256 query rows of a head as two stages of 128, and walks a list of such tiles.  Two softmax
-// warpgroups (one a stage), a correction warpgroup that keeps O scaled and writes it out, and a warp each for
-// the MMAs, the loads and the store of O.  S and O live in tensor memory, P overwrites S.  While the tensor
-// core computes for one stage the softmax of the other runs.  Blocks of 128 keys go from the last to the
-// first, each stage its own range of them; the loop of the MMAs runs on across tiles, so that the last P V of
-// one tile stands beside the first Q K^T of the next.  Tables: attention_fwd_sm100_tables.cuh.  Why each
-// overlay and handshake is safe: docs/attention_fwd_sm100.md.
+// A CTA owns 256 query rows of a head, or of the packed heads of a group, as two stages of 128, and walks
+// such tiles: those of the plan's list that are its own, then, with cluster launch control, those it is
+// granted.  Two softmax warpgroups (one a stage), a correction warpgroup that keeps O scaled and writes it
+// out, and a warp each for the MMAs, the loads and the store of O.  S and O live in tensor memory, P
+// overwrites S.  While the tensor core computes for one stage the softmax of the other runs.  Blocks of 128
+// keys go from the last to the first, each stage its own range of them; the loop of the MMAs runs on across
+// tiles, so that the last P V of one tile stands beside the first Q K^T of the next.  Tables:
+// attention_fwd_sm100_tables.cuh.  Why each overlay and handshake is safe: docs/attention_fwd_sm100.md.
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/convert.cuh"
@@ -27,9 +28,10 @@
 #include "ptx/tcgen05_mma.cuh"
 #include "ptx/tma.cuh"
 #include "src/attention/attention_fwd_sm100_context.cuh"
+#include "src/attention/attention_fwd_sm100_output.cuh"
 #include "src/attention/attention_fwd_sm100_softmax.cuh"
 #include "src/attention/attention_fwd_sm100_tables.cuh"
-#include "src/common/jagged.cuh"
+#include "src/attention/attention_fwd_sm100_tiles.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
@@ -51,10 +53,11 @@ MXFA_DEVICE void load(const Context& c) {
   const AttentionForwardParams& p = c.p;
   auto kv = PipelineState<kKvStages>::producer();
   auto q_empty = StagePhases::producer();
-  const int32_t group = p.heads_q / p.heads_kv;
-  for (Tile tile(p); tile.valid(); tile.next()) {
+  for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
+    if constexpr (kLaunchControl)
+      if (tile.following == 0) ptx::mbarrier_arrive(c.barrier<Barrier::kLastTile>(0));
     const TileBlocks blocks(tile);
-    const int32_t head_kv = tile.head / group;
+    const int32_t head_kv = tile.head_kv();
     // Scales of tile n of (head, sequence): atom head * S/128 + scale_offset/128 + n, the same for both
     // orientations.
     const uint8_t *sf_q = nullptr, *sf_k = nullptr, *sf_v = nullptr;
@@ -84,7 +87,7 @@ MXFA_DEVICE void load(const Context& c) {
       ptx::mbarrier_wait(c.barrier<Barrier::kQEmpty>(stage), q_empty[stage]);
       q_empty.advance(stage);
       ptx::mbarrier_arrive_expect_tx(full, kLoadBytes);
-      load_tile(c.address<Smem::kQ>(stage), p.q, full, tile.head, ragged_row(tile.q, row));
+      load_tile(c.address<Smem::kQ>(stage), p.q, full, tile.head_q(0), ragged_row(tile.q, row));
       if constexpr (kMxfp8)
         ptx::bulk_load(c.address<Smem::kSfQ>(stage), sf_q + row / int32_t(kTile) * kScaleAtomBytes,
                        kScaleAtomBytes, full);
@@ -116,7 +119,7 @@ inline constexpr ptx::Swizzle kSwizzle = kPanelRowBytes == 128 ? ptx::Swizzle::k
 inline constexpr uint32_t kStepBytes = 32;  // K of an instruction: 16 BF16 or 32 E4M3
 inline constexpr uint32_t kStepTokens = kStepBytes / kElementBytes;
 inline constexpr uint32_t kQkSteps = kD / kStepTokens, kPvSteps = kTile / kStepTokens;
-inline constexpr uint32_t kFirstPvSteps = kMxfp8 ? kPvSteps : kPvSteps * 3 / 4;  // their P comes with p_full
+inline constexpr uint32_t kFirstPvSteps = kPvSteps * 3 / 4;  // their P comes with p_full
 
 struct Mma {
   const Context& c;
@@ -206,7 +209,7 @@ struct Mma {
     }
 #pragma unroll
     for (uint32_t step = 0; step < kPvSteps; ++step) {
-      if (!kMxfp8 && step == kFirstPvSteps) {
+      if (step == kFirstPvSteps) {
         ptx::mbarrier_wait(c.barrier<Barrier::kPLast>(stage), p_full[stage]);
         ptx::tcgen05_fence_after_thread_sync();  // the last quarter of P
       }
@@ -269,8 +272,11 @@ struct Mma {
   }
 
   MXFA_DEVICE void run() {
-    for (Tile tile(c.p); tile.valid(); tile.next()) {
+    for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
       const TileBlocks blocks(tile);
+      // The P V in hand may not wait for a grant beyond the next one: other roles give a slot back only when
+      // they have finished its tile, and a tile without blocks takes no P V along.
+      if (kLaunchControl && pending != 0 && blocks.first() >= blocks.end()) step(0, 0);
       for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
         uint32_t current = 0;
 #pragma unroll
@@ -293,149 +299,12 @@ struct Mma {
   }
 };
 
-// ---- correction: 128 threads, thread = row of both stages ----
-inline constexpr uint32_t kOChunk = 16;  // columns of O in registers at a time
-
-MXFA_DEVICE void rescale_output(const Context& c, uint32_t stage, float alpha) {
-  const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
-  const uint64_t alpha2 = ptx::pack_f32x2(alpha, alpha);
-#pragma unroll
-  for (uint32_t d = 0; d < kD; d += kOChunk) {
-    float o[kOChunk];
-    ptx::tcgen05_ld_32x32b(column + d, o);
-    ptx::tcgen05_wait_ld();
-#pragma unroll
-    for (uint32_t i = 0; i < kOChunk; i += 2)
-      ptx::unpack_f32x2(ptx::mul_rn_ftz_f32x2(ptx::pack_f32x2(o[i], o[i + 1]), alpha2), o[i], o[i + 1]);
-    ptx::tcgen05_st_32x32b(column + d, o);
-  }
-  ptx::tcgen05_wait_st();
-}
-
-// O(stage) * scale as BF16 into the staging buffer, in the swizzle of its tensor map: 16-byte chunk j of row
-// r lies at j ^ (r % 8) where rows have 128 bytes, at j ^ (r / 2 % 4) where they have 64.  A row without a
-// key (scale 0) becomes +0, whatever stands in O.
-MXFA_DEVICE void stage_output(const Context& c, uint32_t stage, float scale, bool empty) {
-  const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kO0, Tmem::kO1>(stage);
-  const uint32_t row = c.row(), buffer = c.address<Smem::kO>(stage) + row * kOPanelRowBytes;
-  constexpr uint32_t kChunks = kOPanelRowBytes / 16;
-  const uint32_t swizzle = kChunks == 8 ? row % 8 : row / 2 % 4;
-  // Only a mask leaves rows without a key in a stage that has some.
-  const bool zero = (kRightMask || kLeftMask) && scale == 0.0f;
-#pragma unroll
-  for (uint32_t d = 0; d < kD; d += kOChunk) {
-    float o[kOChunk] = {};
-    if (!empty) ptx::tcgen05_ld_32x32b(column + d, o), ptx::tcgen05_wait_ld();
-#pragma unroll
-    for (uint32_t i = 0; i < kOChunk; i += 8) {
-      uint32_t w[4];
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        w[j] = ptx::cvt_rn_bf16x2_f32(o[i + 2 * j + 1] * scale, o[i + 2 * j] * scale);
-        if (zero) w[j] = 0;
-      }
-      const uint32_t chunk = (d + i) / 8;
-      ptx::st_shared_v4(buffer + chunk / kChunks * kOPanelBytes + ((chunk % kChunks ^ swizzle) << 4),
-                        {w[0], w[1], w[2], w[3]});
-    }
-  }
-}
-
-MXFA_DEVICE void correction(const Context& c) {
-  auto alpha_full = StagePhases::consumer();
-  auto done = StagePhases::consumer();  // sum_full and o_full
-  auto out_empty = StagePhases::producer();
-  // The first P V of a tile overwrites O, and may: here for the first tile of a stage, below for each one
-  // after. The last arrival of the kernel finds nobody waiting.
-  for (uint32_t stage = 0; stage < kStages; ++stage) warp_arrive(c.barrier<Barrier::kPFull>(stage));
-  for (Tile tile(c.p); tile.valid(); tile.next()) {
-    const TileBlocks blocks(tile);
-    for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
-#pragma unroll
-      for (uint32_t stage = 0; stage < kStages; ++stage) {
-        const BlockRange range = blocks.stage[stage];
-        if (!range.contains(block) || block == range.end - 1) continue;  // the first block finds no O
-        ptx::mbarrier_wait(c.barrier<Barrier::kAlphaFull>(4 * stage + c.warp_in_group()), alpha_full[stage]);
-        alpha_full.advance(stage);
-        const float alpha = ptx::ld_shared_f32(c.row_address<Smem::kAlpha>(stage));
-        if (ptx::vote_any(alpha != 1.0f)) {
-          ptx::tcgen05_fence_after_thread_sync();  // P V(n-1), complete since S(n) is
-          rescale_output(c, stage, alpha);
-          ptx::tcgen05_fence_before_thread_sync();  // our stores, before the MMA behind the barrier
-        }
-        warp_arrive(c.barrier<Barrier::kPFull>(stage));
-      }
-    }
-#pragma unroll
-    for (uint32_t stage = 0; stage < kStages; ++stage) {
-      if (!tile.has_rows(stage)) continue;
-      const bool empty = blocks.stage[stage].empty();
-      float scale = 0.0f;  // O = +0 for queries without keys
-      if (!empty) {
-        ptx::mbarrier_wait(c.barrier<Barrier::kSumFull>(stage), done[stage]);
-        const float sum = ptx::ld_shared_f32(c.row_address<Smem::kRowSum>(stage));
-        warp_arrive(c.barrier<Barrier::kSumEmpty>(stage));
-        // The sum is of 2^kPBias p, and so is P; the constant scale 2^-kPBias of P V has already taken it out
-        // of O.
-        scale = sum == 0.0f ? 0.0f : ptx::rcp_approx_ftz(sum) * (kConstantP ? 256.0f : 1.0f);
-        ptx::mbarrier_wait(c.barrier<Barrier::kOFull>(stage), done[stage]);
-        ptx::tcgen05_fence_after_thread_sync();  // the last P V
-        done.advance(stage);
-      }
-      ptx::mbarrier_wait(c.barrier<Barrier::kOutEmpty>(stage), out_empty[stage]);
-      out_empty.advance(stage);
-      stage_output(c, stage, scale, empty);
-      ptx::fence_proxy_async_shared_cta();  // generic writes, read by the TMA store
-      warp_arrive(c.barrier<Barrier::kOutFull>(stage));
-      if (!empty) {
-        ptx::tcgen05_fence_before_thread_sync();  // our loads of O, before the MMA behind the barrier
-        warp_arrive(c.barrier<Barrier::kPFull>(stage));
-      }
-    }
-  }
-}
-
-// ---- epilogue: one thread ----
-MXFA_DEVICE void store_output(const Context& c, const Tile& tile, uint32_t stage) {
-  for (uint32_t row = 0; row < kTile; row += kOBoxRows) {
-    // Rows past the end are dropped.
-    const RaggedRow at = ragged_row({tile.first_o(), tile.q.length}, tile.stage_row(stage) + int32_t(row));
-#pragma unroll
-    for (uint32_t panel = 0; panel < kOPanels; ++panel)
-      ptx::tma_store_5d(&c.p.o, c.address<Smem::kO>(stage) + panel * kOPanelBytes + row * kOPanelRowBytes,
-                        panel * (kOPanelRowBytes / 2), tile.head, at.row, at.shift, at.end);
-  }
-  ptx::bulk_commit_group();
-}
-
-MXFA_DEVICE void epilogue(const Context& c) {
-  auto out_full = StagePhases::consumer();
-  for (Tile tile(c.p); tile.valid(); tile.next()) {
-    for (uint32_t stage = 0; stage < kStages; ++stage) {
-      if (!tile.has_rows(stage)) continue;
-      ptx::mbarrier_wait(c.barrier<Barrier::kOutFull>(stage), out_full[stage]);
-      out_full.advance(stage);
-      store_output(c, tile, stage);
-    }
-    if (tile.has_rows(1)) {
-      ptx::bulk_wait_group_read<1>();
-      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(0));
-      ptx::bulk_wait_group_read<0>();
-      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(1));
-    } else {
-      ptx::bulk_wait_group_read<0>();
-      ptx::mbarrier_arrive(c.barrier<Barrier::kOutEmpty>(0));
-    }
-  }
-  ptx::bulk_wait_group<0>();  // no store in flight at exit
-}
-
 // ---- the CTA ----
 MXFA_DEVICE void run(const AttentionForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   const uint32_t warp = ptx::warp_id();
   const Context c{p, warp, smem_address(dynamic_shared)};
-  if (warp == kIdleWarp && ptx::elect_one()) {
+  if (warp == kSchedulerWarp && ptx::elect_one()) {
     constexpr ArrivalCounts kArrivals = arrival_counts();
 #pragma unroll
     for (uint32_t i = 0; i < kArrivals.barriers; ++i)
@@ -474,6 +343,7 @@ MXFA_DEVICE void run(const AttentionForwardParams& p) {
     if (warp == kMmaWarp && ptx::elect_one()) Mma{c}.run();
     if (warp == kEpilogueWarp && ptx::elect_one()) epilogue(c);
     if (warp == kLoadWarp && ptx::elect_one()) load(c);
+    if (kLaunchControl && warp == kSchedulerWarp && ptx::elect_one()) schedule(c);
   }
   ptx::warp_sync();                         // the elected lanes rejoin: bar.sync is for whole warps
   ptx::tcgen05_fence_before_thread_sync();  // every use, before the deallocation

@@ -1,5 +1,5 @@
-// The roles of attention_fwd_sm100_pair behind the MMAs: the correction, which keeps O scaled and brings it
-// to shared memory, and the epilogue, which stores it.
+// The roles of attention_fwd_sm100 and attention_fwd_sm100_pair behind the MMAs: the correction, which keeps
+// O scaled and brings it to shared memory, and the epilogue, which stores it.
 #pragma once
 #include "ptx/bulk.cuh"
 #include "ptx/convert.cuh"
@@ -10,6 +10,7 @@
 #include "ptx/tcgen05_ld_st.cuh"
 #include "ptx/tma.cuh"
 #include "src/attention/attention_fwd_sm100_context.cuh"
+#include "src/attention/attention_fwd_sm100_tiles.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 
@@ -70,7 +71,7 @@ MXFA_DEVICE void correction(const Context& c) {
   // The first P V of a tile overwrites O, and may: here for the first tile of a stage, below for each one
   // after. The last arrival of the kernel finds nobody waiting.
   for (uint32_t stage = 0; stage < kStages; ++stage) warp_arrive_at_mma<Barrier::kPFull>(c, stage);
-  for (Tile tile(c.p); tile.valid(); tile.next()) {
+  for (Tiles<Walker::kWarp> tile(c); tile.valid(); tile.next()) {
     const TileBlocks blocks(tile);
     for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
 #pragma unroll
@@ -121,18 +122,18 @@ MXFA_DEVICE void correction(const Context& c) {
 MXFA_DEVICE void store_output(const Context& c, const Tile& tile, uint32_t stage) {
   for (uint32_t row = 0; row < kTile; row += kOBoxRows) {
     // Rows past the end are dropped.
-    const RaggedRow at = ragged_row({tile.first_o(), tile.q.length}, tile.stage_row(stage) + int32_t(row));
+    const RaggedRow at = ragged_row({tile.first_o(), tile.q.length}, tile.query(stage, row));
 #pragma unroll
     for (uint32_t panel = 0; panel < kOPanels; ++panel)
       ptx::tma_store_5d(&c.p.o, c.address<Smem::kO>(stage) + panel * kOPanelBytes + row * kOPanelRowBytes,
-                        panel * (kOPanelRowBytes / 2), tile.head, at.row, at.shift, at.end);
+                        panel * (kOPanelRowBytes / 2), tile.head_q(0), at.row, at.shift, at.end);
   }
   ptx::bulk_commit_group();
 }
 
 MXFA_DEVICE void epilogue(const Context& c) {
   auto out_full = StagePhases::consumer();
-  for (Tile tile(c.p); tile.valid(); tile.next()) {
+  for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       if (!tile.has_rows(stage)) continue;
       ptx::mbarrier_wait(c.barrier<Barrier::kOutFull>(stage), out_full[stage]);

@@ -55,7 +55,7 @@ MXFA_DEVICE void load(const Context& c) {
     if (rank == 0) ptx::mbarrier_arrive_expect_tx(full, bytes);
     return ptx::mapa(full, 0);
   };
-  for (Tile tile(p); tile.valid(); tile.next()) {
+  for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
     const TileBlocks blocks(tile);
     const int32_t head_kv = tile.head / group;
     auto wait_slot = [&] {
@@ -218,7 +218,7 @@ struct Mma {
   }
 
   MXFA_DEVICE void run() {
-    for (Tile tile(c.p); tile.valid(); tile.next()) {
+    for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
       const TileBlocks blocks(tile);
       for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
         uint32_t current = 0;
@@ -243,7 +243,7 @@ MXFA_DEVICE void run(const AttentionForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   const uint32_t warp = ptx::warp_id();
   const Context c{p, warp, smem_address(dynamic_shared)};
-  if (warp == kIdleWarp && ptx::elect_one()) {
+  if (warp == kSchedulerWarp && ptx::elect_one()) {
     constexpr ArrivalCounts kArrivals = arrival_counts();
 #pragma unroll
     for (uint32_t i = 0; i < kArrivals.barriers; ++i)

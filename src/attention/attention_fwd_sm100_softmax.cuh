@@ -16,6 +16,7 @@
 #include "ptx/shuffle.cuh"
 #include "ptx/tcgen05_ld_st.cuh"
 #include "src/attention/attention_fwd_sm100_context.cuh"
+#include "src/attention/attention_fwd_sm100_tiles.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 #include "src/common/scale_factor.cuh"
@@ -132,16 +133,21 @@ struct SoftmaxBlock {
     }
   }
 
+  // kDynamicP: 2^k, the largest power of two that keeps a fragment's p at or below 448: the scale byte 127 -
+  // k as for any E4M3 block, from the one exponential of its maximum.  All four ahead of the first p: the
+  // MMAs of the first part of P need the atom they lie in.
+  MXFA_DEVICE void find_scales(float scale, float bias) {
+    scale_bytes = 0;
+#pragma unroll
+    for (uint32_t f = 0; f < kFragments; ++f)
+      scale_bytes |= e4m3_scale_byte<ScaleRounding::kCeil>(
+                         float_bits(ptx::ex2_approx_ftz(ptx::fma_rn_ftz_f32(maximum[f], scale, bias))))
+                     << 8 * f;
+  }
+
   // p of fragment f under the reference point row.max.
   MXFA_DEVICE void exponentials(uint32_t f, float scale, float bias) {
-    if constexpr (kDynamicP) {
-      // 2^k, the largest power of two that keeps the fragment's p at or below 448: the scale byte 127 - k as
-      // for any E4M3 block, from the one exponential of its maximum.
-      const uint32_t byte = e4m3_scale_byte<ScaleRounding::kCeil>(
-          float_bits(ptx::ex2_approx_ftz(ptx::fma_rn_ftz_f32(maximum[f], scale, bias))));
-      bias += float(127 - int32_t(byte));
-      scale_bytes = f == 0 ? byte : scale_bytes | byte << 8 * f;
-    }
+    if constexpr (kDynamicP) bias += float(127 - int32_t(scale_bytes >> 8 * f & 255));
     const uint64_t scale2 = ptx::pack_f32x2(scale, scale), bias2 = ptx::pack_f32x2(bias, bias);
 #pragma unroll
     for (uint32_t i = 0; i < kFragment; i += 2) {
@@ -156,7 +162,7 @@ struct SoftmaxBlock {
     }
   }
 
-  // Fragment f of P over S.  BF16 hands P over in two parts, so that P V starts under the last quarter of the
+  // Fragment f of P over S.  P is handed over in two parts, so that P V starts under the last quarter of the
   // exponentials.
   MXFA_DEVICE void publish(uint32_t f) {
     const uint32_t column = c.quadrant_lanes() + c.column<Tmem::kP0, Tmem::kP1>(stage);
@@ -169,15 +175,16 @@ struct SoftmaxBlock {
                         : ptx::cvt_rn_bf16x2_f32(v[1], v[0]);
     }
     ptx::tcgen05_st_32x32b(column + f * kWords, words);
-    if (f + 1 != kFragments && (kMxfp8 || f + 2 != kFragments)) return;
-    if constexpr (kDynamicP) {
+    if (f + 2 < kFragments) return;
+    const bool last = f + 1 == kFragments;
+    if (kDynamicP && !last) {
       // The row's word of the scale atom.  The copy of the block before has read it: S(n) is complete.
       ptx::st_shared_b32(c.address<Smem::kSfP>(stage) + scale_atom_byte(c.row(), 0), scale_bytes);
       ptx::fence_proxy_async_shared_cta();  // generic write, read by tcgen05.cp
     }
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();  // our stores, before the MMA behind the barrier
-    if (!kMxfp8 && f + 1 == kFragments) {
+    if (last) {
       warp_arrive_at_mma<Barrier::kPLast>(c, stage);
     } else {
       warp_arrive_at_mma<Barrier::kPFull>(c, stage);
@@ -281,6 +288,7 @@ MXFA_DEVICE void softmax_block(const Context& c, uint32_t stage, uint32_t phase,
     block.publish_alpha(alpha);
   }
   const float bias = reference_bias(row.max, scale);
+  if constexpr (kDynamicP) block.find_scales(scale, bias);
 #pragma unroll
   for (uint32_t f = 0; f < kFragments; ++f) {
     block.exponentials(f, scale, bias);
@@ -294,7 +302,7 @@ MXFA_DEVICE void softmax_block(const Context& c, uint32_t stage, uint32_t phase,
 // of the window cuts, those that nothing cuts, those that its left end cuts.
 MXFA_DEVICE void softmax_tile(const Context& c, uint32_t stage, const Tile& tile, BlockRange blocks,
                               PipelineState<1>& s_full, SoftmaxRow& row) {
-  const int32_t diagonal = tile.stage_row(stage) + int32_t(c.row()) + tile.diagonal();
+  const int32_t diagonal = tile.query(stage, c.row()) + tile.diagonal();
   row.end = tile.k.length;
   if constexpr (kRightMask) row.end = min_of(row.end, diagonal + c.p.window_right + 1);
   if constexpr (kLeftMask) row.begin = diagonal - c.p.window_left;
@@ -327,11 +335,11 @@ MXFA_DEVICE void softmax_tile(const Context& c, uint32_t stage, const Tile& tile
 MXFA_DEVICE void softmax(const Context& c, uint32_t stage) {
   auto s_full = PipelineState<1>::consumer();
   auto sum_empty = PipelineState<1>::producer();
-  for (Tile tile(c.p); tile.valid(); tile.next()) {
+  for (Tiles<Walker::kWarp> tile(c); tile.valid(); tile.next()) {
     if (!tile.has_rows(stage)) continue;
     const BlockRange blocks = tile.blocks(stage);
     // Of the tile this and the head outlive the blocks; the loop over them has no register to spare.
-    const int32_t token = tile.stage_row(stage) + int32_t(c.row());
+    const int32_t token = tile.query(stage, c.row());
     const int32_t lse_row = token < tile.q.length ? tile.first_o() + token : -1;
     float lse = -kInfinity;  // without keys
     if (!blocks.empty()) {
@@ -346,7 +354,7 @@ MXFA_DEVICE void softmax(const Context& c, uint32_t stage) {
       lse = (reference + ptx::lg2_approx_ftz(row.sum) - kPBias) * kLn2;
     }
     if (c.p.lse != 0 && lse_row >= 0)
-      ptx::st_global_f32(pointer<float>(c.p.lse) + tile.head * c.p.rows_o + lse_row, lse);
+      ptx::st_global_f32(pointer<float>(c.p.lse) + tile.head_q(c.row()) * c.p.rows_o + lse_row, lse);
   }
 }
 

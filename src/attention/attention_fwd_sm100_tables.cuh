@@ -5,9 +5,10 @@
 // ::Config comes before this header in the translation unit; its fields are those of
 // configs/kernels/attention_fwd_sm100.json:
 //   ctas_per_tile 1, or 2 in attention_fwd_sm100_pair, head_dim 64 | 96 | 128, mxfp8, right_mask (causal or a
-//   right window), left_mask (a left window), dynamic_p (MXFP8: P has a scale for each row and 32 keys; else
-//   the constant 2^-8), kv_stages, softmax_registers, correction_registers, other_registers, o_box_rows, and
-//   those of attention_fwd_sm100_softmax.cuh.
+//   right window), left_mask (a left window), packed_heads (query heads that share a tile, 1: none),
+//   dynamic_p (MXFP8: P has a scale for each row and 32 keys; else the constant 2^-8), launch_control (tiles
+//   come by cluster launch control after the CTA's own), kv_stages, softmax_registers, correction_registers,
+//   other_registers, o_box_rows, and those of attention_fwd_sm100_softmax.cuh.
 #pragma once
 #include "src/common/math.cuh"
 #include "src/common/scale_factor.cuh"
@@ -22,7 +23,11 @@ inline constexpr uint32_t kKvStages = Config::kv_stages;
 inline constexpr uint32_t kCtas = Config::ctas_per_tile;  // of a cluster, which share keys and values
 inline constexpr bool kRightMask = Config::right_mask, kLeftMask = Config::left_mask;
 inline constexpr bool kDynamicP = Config::dynamic_p, kConstantP = kMxfp8 && !kDynamicP;
+inline constexpr bool kLaunchControl = Config::launch_control;
 static_assert(kD == 64 || kD == 96 || kD == 128, "attention_fwd_sm100: head_dim is 64, 96 or 128");
+// Query heads of a group that share a tile: row r of a tile is query r / kPackedHeads and head
+// r % kPackedHeads of the group.  1: a tile has rows of one head.
+inline constexpr uint32_t kPackedHeads = Config::packed_heads;
 static_assert(kMxfp8 || !kDynamicP, "P of the BF16 kernel has no scale");
 static_assert(kKvStages >= 3, "V of one block and K of the next are in use while a third slot fills");
 
@@ -32,7 +37,11 @@ inline constexpr uint32_t kStages = 2;
 // Rows of Q, and of K and V, in a tile: M and N of S = Q K^T, K of O = P V.
 inline constexpr uint32_t kTile = 128;
 inline constexpr uint32_t kElementBytes = kMxfp8 ? 1 : 2;
-static_assert(kCtas == 1 || (kCtas == 2 && !kMxfp8), "one CTA a tile, or BF16 and a pair");
+inline constexpr uint32_t kStageTokens = kTile / kPackedHeads;  // query tokens of a stage
+static_assert(kCtas == 1 || (kCtas == 2 && !kMxfp8 && kPackedHeads == 1 && !kLaunchControl),
+              "one CTA a tile, or BF16 and a pair that shares one head's static tiles");
+static_assert(kPackedHeads >= 1 && kTile % kPackedHeads == 0, "packed_heads divides 128");
+static_assert(kPackedHeads == 1 || !kMxfp8, "scales of Q lie head by head");
 // A tile lies in shared memory as panels whose rows are one swizzle span: 128 bytes, or 64 where that divides
 // a row of D and 128 does not.  A row of 96 bytes (MXFP8, D = 96) has a panel of 128 whose last 32 the copy
 // engine fills with zeros and no MMA reads.
@@ -50,7 +59,10 @@ inline constexpr uint32_t kOPanelRowBytes = panel_row_bytes(kD * 2);
 inline constexpr uint32_t kOPanels = kD * 2 / kOPanelRowBytes;
 inline constexpr uint32_t kOPanelBytes = kTile * kOPanelRowBytes;
 inline constexpr uint32_t kOBoxRows = Config::o_box_rows;
-static_assert(kTile % kOBoxRows == 0, "o_box_rows divides 128");
+static_assert(kTile % kOBoxRows == 0 && kOBoxRows % kPackedHeads == 0,
+              "o_box_rows divides 128 and holds whole tokens");
+// Answers of cluster launch control: two slots, so that a role may still read one while the next arrives.
+inline constexpr uint32_t kGrantSlots = 2, kGrantBytes = 16;
 
 // ---- roles ----
 //
@@ -58,7 +70,9 @@ static_assert(kTile % kOBoxRows == 0, "o_box_rows divides 128");
 // 32 w + 31 only.
 inline constexpr uint32_t kThreads = 512;
 inline constexpr uint32_t kCorrectionWarp = 8, kMmaWarp = 12, kEpilogueWarp = 13, kLoadWarp = 14,
-                          kIdleWarp = 15;
+                          kSchedulerWarp = 15;
+// Softmax and correction walk the tiles as warps, mma, epilogue and load as threads.
+inline constexpr uint32_t kWalkers = 8 + 4 + 3;
 inline constexpr uint32_t kSoftmaxRegisters = Config::softmax_registers;
 inline constexpr uint32_t kCorrectionRegisters = Config::correction_registers;
 inline constexpr uint32_t kOtherRegisters = Config::other_registers;
@@ -83,11 +97,11 @@ inline constexpr uint32_t kSfPvInS = kPInS + kPColumns;  // scales of P V behind
 inline constexpr uint32_t kSfQkInS = kSfPvInS + 32;      // scales of the other stage's Q K^T
 
 // clang-format off
-enum class Smem { kQ, kO, kKv, kSfQ, kSfKv, kSfP, kAlpha, kRowSum, kBarriers, kTmemBase, kCount };
+enum class Smem { kQ, kO, kKv, kSfQ, kSfKv, kSfP, kAlpha, kRowSum, kGrant, kBarriers, kTmemBase, kCount };
 enum class Tmem { kS0, kS1, kO0, kO1, kP0, kP1, kSfPv0, kSfPv1, kSfQk0, kSfQk1, kSfStart,
                   kSfQ0, kSfQ1, kSfK, kSfP0, kSfP1, kSfV, kCount };
 enum class Barrier { kQFull, kQEmpty, kKvFull, kKvEmpty, kSFull, kSRead, kAlphaFull, kPFull, kPLast, kOFull,
-                     kSumFull, kSumEmpty, kOutFull, kOutEmpty, kCount };
+                     kSumFull, kSumEmpty, kOutFull, kOutEmpty, kLastTile, kGrantFull, kGrantEmpty, kCount };
 // clang-format on
 
 template <class Row>
@@ -98,7 +112,7 @@ MXFA_CONSTEXPR uint32_t index_of(Row row) {
 // Rows that this Config does not use have no stages (no columns) here, and are left out of what is published.
 MXFA_CONSTEXPR KernelTables make_tables() {
   constexpr uint32_t on = kMxfp8, overlay = kOverlay, dedicated = kMxfp8 && !kOverlay, kv = kKvStages,
-                     sf = kSfColumns, sf_p = kDynamicP ? kStages : on;
+                     sf = kSfColumns, sf_p = kDynamicP ? kStages : on, grants = kGrantSlots * kLaunchControl;
   constexpr uint32_t never = kNeverWaits;
   KernelTables t{
       .magic = kTablesMagic,
@@ -115,7 +129,8 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                 {"mma", kMmaWarp, 1, kOtherRegisters},
                 {"epilogue", kEpilogueWarp, 1, kOtherRegisters},
                 {"load", kLoadWarp, 1, kOtherRegisters},
-                {"idle", kIdleWarp, 1, kOtherRegisters}},
+                kLaunchControl ? RoleRow{"scheduler", kSchedulerWarp, 1, kOtherRegisters}
+                               : RoleRow{"idle", kSchedulerWarp, 1, kOtherRegisters}},
       // Offsets are filled in below.  1024: the 128-byte swizzle repeats over 8 rows of 128 bytes.
       .smem = {{"q", 0, kTileBytes, kStages, 1024},
                {"o", 0, kOPanels * kOPanelBytes, kStages, 1024},
@@ -125,6 +140,7 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                {"sf_p", 0, kScaleAtomBytes, sf_p, 128},  // constant: one for both stages
                {"alpha", 0, kTile * 4, kStages, 16},     // factor of O, one float a row
                {"row_sum", 0, kTile * 4, kStages, 16},
+               {"grant", 0, kGrantBytes, grants, kGrantBytes},
                {"barriers", 0, 0, 1, 8},
                {"tmem_base", 0, 4, 1, 4}},
       .tmem = {{"s0", kS, kTile, "q k^t", "p0 stored"},
@@ -155,12 +171,15 @@ MXFA_CONSTEXPR KernelTables make_tables() {
                    {"s_read", 0, kStages * overlay, 4, 0, "softmax", "mma", never, 0},
                    {"alpha_full", 0, kStages * 4, 1, 0, "softmax warp", "correction warp", never, 0},
                    {"p_full", 0, kStages, 8 * kCtas, 0, "softmax, correction", "mma", never, 0},
-                   {"p_last", 0, kStages * !kMxfp8, 4 * kCtas, 0, "softmax", "mma", never, 0},
+                   {"p_last", 0, kStages, 4 * kCtas, 0, "softmax", "mma", never, 0},
                    {"o_full", 0, kStages, 1, 0, "mma commit", "correction", never, 0},
                    {"sum_full", 0, kStages, 4, 0, "softmax", "correction", never, 0},
                    {"sum_empty", 0, kStages, 4, 0, "correction", "softmax", never, 1},
                    {"out_full", 0, kStages, 4, 0, "correction", "epilogue", never, 0},
-                   {"out_empty", 0, kStages, 1, 0, "epilogue", "correction", never, 1}}};
+                   {"out_empty", 0, kStages, 1, 0, "epilogue", "correction", never, 1},
+                   {"last_tile", 0, kLaunchControl, 1, 0, "load", "scheduler", never, 0},
+                   {"grant_full", 0, grants, 1, kGrantBytes, "scheduler", "all roles", never, 0},
+                   {"grant_empty", 0, grants, kWalkers, 0, "all roles", "scheduler", never, 1}}};
   for (const BarrierRow& row : t.barriers) t.smem[index_of(Smem::kBarriers)].bytes += 8 * row.stages;
   uint32_t offset = 0;
   for (uint32_t i = 0; i < t.smem_count; ++i) {

@@ -157,9 +157,9 @@ TEST_CASE("sched-sm-counts: the same bits for every number of CTAs",
   AttentionInputs inputs = make_inputs(problem, /*mxfp8=*/false);
   const AttentionOutputs want = run_attention(inputs);  // ten CTAs, one a tile
   check_kernel_rounding(inputs, want);
-  for (const char* kernel : {R"({"max_ctas": 1})", R"({"max_ctas": 3})"}) {
-    INFO(kernel);
-    inputs.kernel = kernel;
+  for (const int ctas : {1, 3, 78, 132, 148}) {
+    INFO(ctas);
+    inputs.kernel = R"({"max_ctas": )" + std::to_string(ctas) + "}";
     CHECK(run_attention(inputs) == want);
   }
 }

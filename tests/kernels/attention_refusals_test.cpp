@@ -86,8 +86,12 @@ TEST_CASE("Options of MXFP8 are refused with BF16", "[attention][sm_100]") {
 }
 
 TEST_CASE("A scheduler that there is none of is refused", "[attention][sm_100]") {
-  refused_plan(false, [](mxfa_attention& a) { a.kernel = R"({"scheduler": 4})"; },
-               {"scheduler", "4", "0 to 3"});
+  refused_plan(false, [](mxfa_attention& a) { a.kernel = R"({"scheduler": 5})"; },
+               {"scheduler", "5", "0 to 4"});
+  refused_plan(false, [](mxfa_attention& a) { a.kernel = R"({"scheduler": "cls"})"; },
+               {"scheduler", "\"cls\"", "automatic, static, zigzag, lpt, clc", "did you mean \"clc\""});
+  refused_plan(false, [](mxfa_attention& a) { a.kernel = R"({"scheduler": "clc", "max_ctas": 3})"; },
+               {"max_ctas", "3", "clc"});
 }
 
 TEST_CASE("fwd-head-dim-72: refused, with the supported sizes", "[attention][sm_100]") {

@@ -38,7 +38,7 @@ std::string ptx_of(const std::vector<Form>& list, const std::string& arch) {
     // setmaxnreg is dropped unless the register count at entry is known, hence the bounds.
     text += ".visible .entry form" + std::to_string(i) +
             "() .maxntid 128 .minnctapersm 1 { .reg .b32 %r<256>; .reg .b64 %d<8>; .reg .f32 %f<256>; "
-            ".reg .b16 %h<8>; .reg .pred %p<8>; " +
+            ".reg .b16 %h<8>; .reg .b128 %q<2>; .reg .pred %p<8>; " +
             expand(list[i].text) + " ret; }  // " + list[i].header + "\n";
   }
   return text;

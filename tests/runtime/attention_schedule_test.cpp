@@ -44,9 +44,21 @@ using Key = std::tuple<int32_t, int32_t, int32_t>;
 void check_complete(const Problem& p, const Schedule& schedule) {
   std::set<Key> expected, seen;
   for (int32_t b = 0; b < p.k.batch(); ++b)
-    for (int32_t row = 0; row < p.q.length(p.problem.broadcast_q ? 0 : b); row += p.problem.tile_rows)
+    for (int32_t row = 0; row < p.q.length(p.problem.broadcast_q ? 0 : b); row += 2 * p.problem.stage_rows)
       for (int32_t head = 0; head < p.problem.heads_q; ++head) expected.insert({b, head, row});
   REQUIRE(schedule.tile_count == expected.size());
+  if (schedule.scheduler == Scheduler::kClc) {
+    // The chains of all CTAs, whoever computes them.
+    for (uint32_t c = 0; c < schedule.grid; ++c)
+      for (int32_t at = int32_t(c);; at = schedule.slots.at(at).following) {
+        const ScheduledTile& tile = schedule.slots.at(at);
+        CHECK(seen.insert({tile.batch, tile.head, tile.first_row}).second);
+        if (tile.following == 0) break;
+      }
+    CHECK(schedule.slots.size() == expected.size());
+    CHECK(seen == expected);
+    return;
+  }
   REQUIRE(schedule.slots.size() % std::max(schedule.grid, 1u) == 0);
   std::vector<bool> ended(schedule.grid, false);
   for (size_t i = 0; i < schedule.slots.size(); ++i) {
@@ -81,6 +93,21 @@ TEST_CASE("sched-empty-tiles: every scheduler lists every tile once and none wit
     check_complete(broadcast, schedule_tiles(broadcast.problem, scheduler));
 }
 
+TEST_CASE("sched-empty-tiles: four heads of these lengths are 36 stages of 128 rows", "[schedule]") {
+  const std::vector<int32_t> lengths{0, 0, 1, 128, 129, 0, 513, 0};
+  const Problem p(lengths, lengths, 4, 148);
+  for (const Scheduler scheduler : kSchedulers) {
+    INFO(scheduler_name(scheduler));
+    int stages = 0;
+    for (const ScheduledTile& tile : schedule_tiles(p.problem, scheduler).slots) {
+      if (tile.batch < 0) continue;
+      CHECK(lengths[tile.batch] > tile.first_row);
+      stages += lengths[tile.batch] > tile.first_row + 128 ? 2 : 1;
+    }
+    CHECK(stages == 36);
+  }
+}
+
 TEST_CASE("The automatic scheduler is static for equal tiles, zigzag for jagged ones, LPT under a mask",
           "[schedule]") {
   Problem equal({512, 512}, {1000, 1000}, 2, 3), jagged({512, 512}, {1000, 100}, 2, 3);
@@ -88,6 +115,42 @@ TEST_CASE("The automatic scheduler is static for equal tiles, zigzag for jagged 
   CHECK(schedule_tiles(jagged.problem, Scheduler::kAutomatic).scheduler == Scheduler::kZigzag);
   equal.problem.window_right = 0;
   CHECK(schedule_tiles(equal.problem, Scheduler::kAutomatic).scheduler == Scheduler::kLpt);
+}
+
+TEST_CASE("Many tiles a CTA under a mask come by cluster launch control", "[schedule]") {
+  Problem p(std::vector<int32_t>(10, 1024), std::vector<int32_t>(10, 1024), 2, 10);
+  p.problem.window_right = 0;  // 80 tiles, 8 a CTA
+  const Schedule schedule = schedule_tiles(p.problem, Scheduler::kAutomatic);
+  CHECK(schedule.scheduler == Scheduler::kClc);
+  check_complete(p, schedule);
+  // Ten chains that hold three quarters of the work, and CTAs of one tile, each no heavier than any in a
+  // chain.
+  double own = 0, others = 0, lightest = 1e9, heaviest = 0;
+  const auto cost = [&](int32_t at) {
+    const ScheduledTile& tile = schedule.slots.at(at);
+    return tile_cost(stage_blocks(p.problem, tile.batch, tile.first_row));
+  };
+  for (int32_t c = 0; c < 10; ++c)
+    for (int32_t at = c;; at = schedule.slots[at].following) {
+      own += cost(at), lightest = std::min(lightest, cost(at));
+      if (schedule.slots[at].following == 0) break;
+    }
+  for (int32_t c = 10; c < int32_t(schedule.grid); ++c) {
+    CHECK(schedule.slots[c].following == 0);
+    others += cost(c), heaviest = std::max(heaviest, cost(c));
+  }
+  CHECK(own >= (1 - kDynamicShare) * (own + others));
+  CHECK(own < (1 - kDynamicShare) * (own + others) + lightest + heaviest);
+  CHECK(heaviest <= lightest);
+  CHECK(schedule.work.size() == 10);
+  CHECK(std::accumulate(schedule.work.begin(), schedule.work.end(), 0.0) == Approx(own + others));
+}
+
+TEST_CASE("With no more tiles than SMs every tile has a CTA of its own", "[schedule]") {
+  const Problem p({256, 256, 256}, {256, 700, 100}, 1, 148);
+  const Schedule schedule = schedule_tiles(p.problem, Scheduler::kClc);
+  check_complete(p, schedule);
+  CHECK(schedule.grid == 3);
 }
 
 TEST_CASE("Zigzag deals out forwards and backwards in turn", "[schedule]") {
@@ -153,7 +216,7 @@ TEST_CASE("Stages of a tile walk the blocks that their rows see", "[schedule]") 
 
 TEST_CASE("Tiles of a pair of CTAs have 512 rows, stages of 256", "[schedule]") {
   Problem p({0, 1, 512, 513, 1300}, {130, 200, 0, 300, 70}, 3, 4);
-  p.problem.tile_rows = 512;
+  p.problem.stage_rows = 256;
   for (const Scheduler scheduler : kSchedulers) check_complete(p, schedule_tiles(p.problem, scheduler));
   const StageBlocks blocks = stage_blocks(p.problem, 4, 1024);  // 276 rows
   CHECK((blocks.count(0) == 1 && blocks.count(1) == 1));

@@ -15,7 +15,8 @@ const MxfaEmbedded kConfigs[] = {{"configs/kernels/tiny.json", R"({
     {"when": {"head_dim": 128, "arch": "sm_90a"}, "set": {"kv_stages": 2, "o_box_rows": 64}},
     {"when": {"head_dim": 128}, "set": {"kv_stages": 3, "o_box_rows": 128}}
   ],
-  "limits": {"kv_stages": [2, 10, 2]}
+  "plan": {"order": 0}, "names": {"order": ["up", "down"]},
+  "limits": {"kv_stages": [2, 10, 2], "order": [0, 1, 1]}
 })"},
                                  {nullptr, nullptr}};
 
@@ -73,6 +74,15 @@ TEST_CASE("A fact that only chooses is no field of the kernel", "[config]") {
                             {{"head_dim", 128}, {"mxfp8", 1, true, ConfigField::Use::kChoiceOnly}}, nullptr);
   CHECK(kept.at("kv_stages") == 8);
   CHECK(kept.translation_unit().find("mxfp8") == std::string::npos);
+}
+
+TEST_CASE("A field for the plan makes no second kernel, and takes its value by name", "[config]") {
+  const KernelConfig config = resolve(128, true, "sm_100a", R"({"order": "down"})");
+  CHECK(config.at("order") == 1);
+  CHECK(config.translation_unit() == resolve(128, true).translation_unit());
+  CHECK(resolve(128, true, "sm_100a", R"({"order": 1})").at("order") == 1);
+  CHECK_THROWS_WITH(resolve(128, true, "sm_100a", R"({"order": "sideways"})"),
+                    Contains("kernel.order is \"sideways\"") && Contains("up, down"));
 }
 
 TEST_CASE("An override is kept for the description", "[config]") {

@@ -63,7 +63,23 @@ TEST_CASE(
                               {"mxfp8", mxfp8, true},
                               {"right_mask", right_mask, true},
                               {"left_mask", left_mask, true},
-                              {"dynamic_p", dynamic_p, true}});
+                              {"dynamic_p", dynamic_p, true},
+                              {"packed_heads", 1},
+                              {"launch_control", false, true}});
+  // Two masks cost the most registers, none leave the walk over tiles the largest part.
+  for (const char* arch : {"sm_100a", "sm_103a"})
+    for (const int head_dim : {64, 96, 128})
+      for (const auto& [mxfp8, dynamic_p] : {Format{false, false}, Format{true, false}, Format{true, true}})
+        for (const bool masks : {false, true})
+          compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
+                           {{"ctas_per_tile", 1},
+                            {"head_dim", head_dim},
+                            {"mxfp8", mxfp8, true},
+                            {"right_mask", masks, true},
+                            {"left_mask", masks, true},
+                            {"dynamic_p", dynamic_p, true},
+                            {"packed_heads", mxfp8 ? 1 : 4},
+                            {"launch_control", true, true}});
   for (const char* arch : {"sm_100a", "sm_103a"})
     compiles_cleanly(nvrtc, "attention_fwd_sm100_pair", arch,
                      {{"ctas_per_tile", 2},
@@ -71,7 +87,9 @@ TEST_CASE(
                       {"mxfp8", false, true},
                       {"right_mask", false, true},
                       {"left_mask", false, true},
-                      {"dynamic_p", false, true}});
+                      {"dynamic_p", false, true},
+                      {"packed_heads", 1},
+                      {"launch_control", false, true}});
   // Both masks hold what one alone has.
   for (const int head_dim : {64, 96, 128})
     for (const bool masks : {false, true})

@@ -82,14 +82,15 @@ TEST_CASE("explain shows the work of the SMs under each scheduler, and draws it"
       workplace.run({"explain", workplace.write("shape.json", text), "--device", kDevice, "--svg", svg});
   CAPTURE(result.err, result.out);
   CHECK(result.exit_code == 0);
-  for (const char* line : {"static: busiest SM", "zigzag: busiest SM", "lpt (chosen): busiest SM", " SMs #"})
+  for (const char* line :
+       {"static: busiest SM", "zigzag: busiest SM", "lpt (chosen): busiest SM", "clc: busiest SM", " SMs #"})
     CHECK(result.out.find(line) != std::string::npos);
   std::ifstream file(svg);
   const std::string picture(std::istreambuf_iterator<char>(file), {});
   CHECK(picture.starts_with("<svg"));
   size_t cells = 0;
   for (size_t at = 0; (at = picture.find("<rect", at)) != std::string::npos; ++at) ++cells;
-  CHECK(cells == 30);  // 10 CTAs, 3 schedulers
+  CHECK(cells == 40);  // 10 CTAs, 4 schedulers
   const ProgramResult refused = workplace.run({"explain", workplace.write("shape.json", text), "--device",
                                                kDevice, "--svg", "/no/such/folder/x.svg"});
   CHECK(refused.exit_code == 2);

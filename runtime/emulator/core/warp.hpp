@@ -75,6 +75,7 @@ struct Grid {
   uint64_t clock = 0;                       // warp instructions executed: what %clock and %globaltimer count
   uint64_t next_cluster = 0, clusters = 0;  // clusters that have started, and all
   std::vector<uint32_t> order;              // in which they start; empty: as numbered
+  uint64_t only_granted = UINT64_MAX;       // MXFA_EMU_CLC=one: the cluster that is granted others
   uint64_t cluster_at(uint64_t position) const { return order.empty() ? position : order[position]; }
   std::string printf_output;  // flushed at the end of the launch
   Schedule schedule;

@@ -23,20 +23,28 @@ namespace {
 constexpr uint32_t kResponseTag = 0x4c434c00;
 constexpr uint32_t kResponseBytes = 16;
 
-// MXFA_EMU_CLC = random: a request may be refused although clusters are left, as on a GPU that others use
-// too.  Randomised schedules do so unless it is "ordered".
-bool refuse_at_random(Grid& grid) {
+// MXFA_EMU_CLC: whether a request is refused although clusters are left, as on a GPU that others use too.
+// ordered: never; random: one in four, which randomised schedules do by themselves; one: of every cluster but
+// one, chosen by the seed; refuse: always.
+bool refuse_early(const Cluster& cluster) {
+  Grid& grid = *cluster.grid;
   const char* text = std::getenv("MXFA_EMU_CLC");
   const std::string_view mode = text && *text ? text : grid.schedule.randomised() ? "random" : "ordered";
   if (mode == "ordered") return false;
-  if (mode != "random")
-    refuse(fmt::format("MXFA_EMU_CLC={}: ordered and random exist", mode), CUDA_ERROR_INVALID_VALUE);
-  return grid.random() % 4 == 0;
+  if (mode == "random") return grid.random() % 4 == 0;
+  if (mode == "refuse") return true;
+  if (mode != "one")
+    refuse(fmt::format("MXFA_EMU_CLC={}: ordered, random, one and refuse exist", mode),
+           CUDA_ERROR_INVALID_VALUE);
+  if (grid.only_granted == UINT64_MAX) grid.only_granted = grid.random() % grid.clusters;
+  const uint64_t columns = grid.size.x / grid.cluster.x, rows = grid.size.y / grid.cluster.y;
+  return cluster.id.x + columns * (cluster.id.y + rows * cluster.id.z) != grid.only_granted;
 }
 
-LaunchResponse next_response(Grid& grid) {
+LaunchResponse next_response(const Cluster& cluster) {
+  Grid& grid = *cluster.grid;
   LaunchResponse r{kResponseTag, 0, 0, 0};
-  if (grid.next_cluster >= grid.clusters || refuse_at_random(grid)) return r;
+  if (grid.next_cluster >= grid.clusters || refuse_early(cluster)) return r;
   const uint64_t index = grid.cluster_at(grid.next_cluster++), columns = grid.size.x / grid.cluster.x,
                  rows = grid.size.y / grid.cluster.y;
   r[0] |= 1;
@@ -105,7 +113,7 @@ void launch_try_cancel(Warp& warp, int lane, uint32_t response, uint32_t mbarrie
               shared_bytes(shared_address(*cta, shared_offset(response)), kResponseBytes, AccessKind::Write)};
         }));
   cluster.events.submit(0, what, [&cluster, targets, tickets, response, mbarrier, what] {
-    const LaunchResponse r = next_response(*cluster.grid);
+    const LaunchResponse r = next_response(cluster);
     for (size_t k = 0; k < targets.size(); ++k) {
       const Cta* cta = targets[k];
       std::memcpy(
