@@ -69,7 +69,7 @@ double attention_flop(const Shape& shape);
 std::vector<BenchRow> bench_shape(BenchMachine& machine, const Shape& shape);
 void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row);
 void bench_attention_backward(BenchMachine& machine, const Shape& shape, BenchRow& row);
-// Refuses what bench does not time: other than BF16 and normal data.
+// Refuses what bench does not time: a backward other than in BF16, and other than normal data.
 void refuse_untimed_options(const Shape& shape);
 void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeRequest& request, BenchRow& row);
 

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <memory>
+#include <tuple>
 
 #include "bench.hpp"
 #include "bench_check.hpp"
+#include "bench_mx_operand.hpp"
 #include "bench_tensor.hpp"
 #include "host/error.hpp"
 #include "reference_problem.hpp"
@@ -16,8 +19,8 @@ namespace mxfa::tools {
 using nlohmann::ordered_json;
 
 void refuse_untimed_options(const Shape& shape) {
-  if (shape.dtype != Dtype::bf16)
-    invalid("dtype: got {}, bench times attention in bf16; 'mxfa run' runs mxfp8", name_of(shape.dtype));
+  if (shape.dtype != Dtype::bf16 && shape.op != Op::attn_fwd)
+    invalid("dtype: got {}, bench times {} in bf16", name_of(shape.dtype), name_of(shape.op));
   if (shape.data.distribution != DataDistribution::normal)
     invalid(
         "data.distribution: got {}, bench has normal only: times depend on how many bits of the data flip",
@@ -40,6 +43,43 @@ double attention_flop(const Shape& shape) {
   return (shape.op == Op::attn_bwd ? 10.0 : 4.0) * shape.head_dim * shape.heads_q * pairs;
 }
 
+namespace {
+
+// Q, K and V on the device, as BF16 or quantised.
+struct Operands {
+  std::vector<std::unique_ptr<BenchTensor>> bf16;
+  std::vector<std::unique_ptr<BenchMxOperand>> mxfp8;
+  std::vector<mxfa_tensor> tensors;
+  std::vector<FetchRows> fetch;
+  std::vector<const DeviceBuffer*> buffers;
+
+  Operands(BenchMachine& machine, const Shape& shape, const reference::AttentionProblem& problem) {
+    const Session& session = machine.session();
+    int index = 0;
+    const auto add = [&](const auto& operand) {
+      tensors.push_back(operand.tensor());
+      fetch.push_back(operand.fetch());
+    };
+    for (const QuantizeRequest& request : quantize_requests(shape)) {  // none in BF16
+      mxfp8.push_back(std::make_unique<BenchMxOperand>(session, shape, request, machine.block(shape), index++,
+                                                       machine.stream()));
+      add(*mxfp8.back());
+      for (const DeviceBuffer* buffer : mxfp8.back()->buffers()) buffers.push_back(buffer);
+    }
+    if (!mxfp8.empty()) return;
+    for (const auto& [name, rows, heads] : {std::tuple{"Q", problem.rows_q(), shape.heads_q},
+                                            {"K", problem.rows_k(), shape.heads_kv},
+                                            {"V", problem.rows_k(), shape.heads_kv}}) {
+      bf16.push_back(std::make_unique<BenchTensor>(session, name, rows, heads, shape.head_dim));
+      bf16.back()->fill(machine.block(shape), index++);
+      add(*bf16.back());
+      buffers.push_back(&bf16.back()->buffer);
+    }
+  }
+};
+
+}  // namespace
+
 void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
   refuse_untimed_options(shape);
   const Session& session = machine.session();
@@ -54,20 +94,13 @@ void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
     return;
   }
 
-  int index = 0;
-  const auto make = [&](const char* name, int64_t rows, int heads) {
-    return BenchTensor(session, name, rows, heads, shape.head_dim);
-  };
-  const BenchTensor q = make("Q", problem.rows_q(), shape.heads_q),
-                    k = make("K", problem.rows_k(), shape.heads_kv),
-                    v = make("V", problem.rows_k(), shape.heads_kv);
-  for (const BenchTensor* tensor : {&q, &k, &v}) tensor->fill(machine.block(shape), index++);
+  const Operands operands(machine, shape, problem);
   const uint64_t row_elements = static_cast<uint64_t>(shape.heads_q) * shape.head_dim;
   DeviceBuffer o(session, "O", rows_o * row_elements * 2), lse(session, "LSE", rows_o * shape.heads_q * 4);
   DeviceBuffer workspace(session, "the workspace", plan.workspace());
   mxfa_attention_forward_args args{};
   args.size = sizeof args;
-  args.q = q.tensor(), args.k = k.tensor(), args.v = v.tensor();
+  args.q = operands.tensors[0], args.k = operands.tensors[1], args.v = operands.tensors[2];
   args.o = {o.data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows_o), {}};
   args.lse = static_cast<float*>(lse.data());
   args.workspace = workspace.data();
@@ -83,14 +116,14 @@ void bench_attention(BenchMachine& machine, const Shape& shape, BenchRow& row) {
   const std::vector<uint16_t> last = o.download<uint16_t>();
   const std::vector<float> last_lse = lse.download<float>();
   if (first != last) row.failures.push_back("O: the last launch left other bits than the first");
-  const std::initializer_list<const DeviceBuffer*> buffers = {&q.buffer, &k.buffer, &v.buffer,
-                                                              &o,        &lse,      &workspace};
+  std::vector<const DeviceBuffer*> buffers = operands.buffers;
+  buffers.insert(buffers.end(), {&o, &lse, &workspace});
   for (const DeviceBuffer* buffer : buffers)
     if (const std::string damage = buffer->damage(); !damage.empty()) row.failures.push_back(damage);
-  const CheckResult checked = check_attention(problem, attention_numerics(session.driver().arch, shape),
-                                              {q.fetch(), k.fetch(), v.fetch(), last, last_lse},
-                                              sample_rows(problem, shape.data.seed, kCheckBudget),
-                                              limits_of(shape).quantized_sqnr_db);
+  const CheckResult checked = check_attention(
+      problem, attention_numerics(session.driver().arch, shape),
+      {operands.fetch[0], operands.fetch[1], operands.fetch[2], last, last_lse},
+      sample_rows(problem, shape.data.seed, kCheckBudget), limits_of(shape).quantized_sqnr_db);
   row.failures.insert(row.failures.end(), checked.failures.begin(), checked.failures.end());
   row.check = {{"samples", checked.samples},
                {"rows", checked.rows},

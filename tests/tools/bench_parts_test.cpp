@@ -282,7 +282,18 @@ TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
     CHECK(one.work == 162 * 3 * 64 * 3 + 3 * 3 * 512);
   }
 
-  const Shape mxfp8 = shape_of(R"({"op":"attn_fwd","dtype":"mxfp8","head_dim":64,"heads_q":1,)"
+  for (const char* block : {"1x32", "32x32"}) {
+    const Shape scaled = shape_of(std::string(R"({"op":"attn_fwd","dtype":"mxfp8","head_dim":64,"heads_q":2,
+      "heads_kv":1,"seqlens_q":[3,0,130,40],"seqlens_k":[5,7,0,300],"mxfp8":{"block":")") +
+                                  block + R"("}})");
+    const BenchRow quantised = bench_shape(machine, scaled).at(0);
+    CAPTURE(block, quantised.refused, quantised.failures);
+    CHECK(std::string(quantised.verdict()) == "pass");
+    CHECK(quantised.work == 4.0 * 64 * 2 * (3 * 5 + 40 * 300));
+    CHECK(quantised.check["sqnr_db"].get<double>() > 50);  // rounding of O: the operands are what it was given
+  }
+
+  const Shape mxfp8 = shape_of(R"({"op":"attn_bwd","dtype":"mxfp8","head_dim":64,"heads_q":1,)"
                                R"("seqlens_q":[1],"seqlens_k":[1]})");
   const BenchRow refused = bench_shape(machine, mxfp8).at(0);
   CHECK(json_of(refused)["verdict"] == "refused");
