@@ -33,6 +33,14 @@ MXFA_DEVICE void bulk_reduce_add_f32(void* dst, uint32_t src, uint32_t bytes) {
                : "memory");
 }
 
+// cp.reduce.async.bulk.add.noftz.f16 shared -> global; the same for halves, subnormals kept.
+MXFA_DEVICE void bulk_reduce_add_f16(void* dst, uint32_t src, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%0], [%1], %2;"
+               :
+               : "l"(dst), "r"(src), "r"(bytes)
+               : "memory");
+}
+
 // cp.async.bulk.commit_group -- closes the group of every store and reduction this thread has issued since
 // the last one.
 MXFA_DEVICE void bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -13,6 +13,25 @@ MXFA_DEVICE uint32_t cvt_rn_bf16x2_f32(float hi, float lo) {
   return d;
 }
 
+// cvt.rn.f16x2.f32 -- beyond 65504 to infinity; sm_80.
+MXFA_DEVICE uint32_t cvt_rn_f16x2_f32(float hi, float lo) {
+  uint32_t d;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(hi), "f"(lo));
+  return d;
+}
+
+// cvt.f32.f16 of the low and of the high half -- exact; sm_53.
+MXFA_DEVICE float cvt_f32_f16_low(uint32_t pair) {
+  float x;
+  asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; cvt.f32.f16 %0, lo; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+MXFA_DEVICE float cvt_f32_f16_high(uint32_t pair) {
+  float x;
+  asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; cvt.f32.f16 %0, hi; }" : "=f"(x) : "r"(pair));
+  return x;
+}
+
 // cvt.rn.satfinite.e4m3x2.f32 -- to nearest even, beyond 448 (and infinity) to 448, NaN to 0x7f; sm_89.
 MXFA_DEVICE uint16_t cvt_rn_satfinite_e4m3x2_f32(float hi, float lo) {
   uint16_t d;

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "host/shape_file.hpp"
-#include "reference/attention_backward.hpp"
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
 
@@ -86,12 +85,12 @@ class Sampler {
   const int group_;
 };
 
-void solve(std::vector<Case>& cases) {
+void solve(std::vector<Case>& cases, const reference::BackwardOptions& numerics) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < cases.size();) {
       Case& one = cases[i];
-      reference::BackwardOptions own = reference::hopper_backward_numerics(one.problem.head_dim);
+      reference::BackwardOptions own = numerics;
       own.threads = 1;  // a sample is little work; the samples run side by side
       own.more_tiles = one.more_tiles;
       one.want = attention_backward(one.problem, one.q, one.k, one.v, one.d_o, one.o, one.lse, own);
@@ -250,8 +249,9 @@ KeyProblem key_problem(const AttentionProblem& whole, int sequence, int64_t firs
   return result;
 }
 
-CheckResult check_backward(const AttentionProblem& problem, const BackwardTensors& tensors, uint64_t seed,
-                           double budget, double min_sqnr_db) {
+CheckResult check_backward(const AttentionProblem& problem, const BackwardTensors& tensors,
+                           const reference::BackwardOptions& numerics, uint64_t seed, double budget,
+                           double min_sqnr_db) {
   CheckResult result;
   count_unwritten("dQ", tensors.dq, result.failures);
   count_unwritten("dK", tensors.dk, result.failures);
@@ -259,8 +259,8 @@ CheckResult check_backward(const AttentionProblem& problem, const BackwardTensor
   const Sampler sampler(problem, tensors);
   std::vector<Case> keys = sample_keys(problem, sampler, seed, budget / 2);
   std::vector<Case> queries = sample_queries(problem, sampler, seed, budget / 2);
-  solve(keys);
-  solve(queries);
+  solve(keys, numerics);
+  solve(queries, numerics);
   Comparison comparison(problem, tensors);
   for (const Case& one : keys) comparison.keys(one);
   result.samples = static_cast<int>(keys.size() + queries.size());

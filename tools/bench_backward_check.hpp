@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bench_check.hpp"
+#include "reference/attention_backward.hpp"
 
 namespace mxfa::tools {
 
@@ -21,6 +22,7 @@ struct BackwardTensors {
 };
 
 CheckResult check_backward(const reference::AttentionProblem& problem, const BackwardTensors& tensors,
-                           uint64_t seed, double budget, double min_sqnr_db);
+                           const reference::BackwardOptions& numerics, uint64_t seed, double budget,
+                           double min_sqnr_db);
 
 }  // namespace mxfa::tools

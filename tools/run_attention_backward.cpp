@@ -159,7 +159,7 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
     judge(shape, got, reference::attention_backward(problem, given_q, given_k, given_v, given_d_o),
           reference::attention_backward(problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),
                                         std::vector<double>(given_lse.begin(), given_lse.end()),
-                                        reference::hopper_backward_numerics(d)),
+                                        backward_numerics(shape)),
           problem, row);
   } else if (options.judge) {
     row.note = fmt::format(

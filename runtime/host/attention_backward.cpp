@@ -28,8 +28,7 @@ void check_options(const mxfa_attention& a, const mxfa_attention_backward_option
 }
 
 // What the device has no kernel for is refused here, by name.
-void check_support(const mxfa_attention& a, const mxfa_attention_backward_options& o,
-                   const std::string& arch) {
+void check_support(const mxfa_attention& a, const std::string& arch) {
   if (arch != "sm_90a")
     invalid(
         "attn_bwd has no {} kernel; it has sm_90a, in bf16. Run with --device emulator:h200 "
@@ -38,8 +37,6 @@ void check_support(const mxfa_attention& a, const mxfa_attention_backward_option
   if (a.dtype == MXFA_MXFP8)
     invalid("dtype mxfp8: attn_bwd on {} is bf16 (heads_q {}, heads_kv {}, head_dim {})", arch, a.heads_q,
             a.heads_kv, a.head_dim);
-  if (o.dq_accumulate == MXFA_DQ_FP16)
-    invalid("dq_accumulate fp16: attn_bwd on {} accumulates dQ in fp32", arch);
 }
 
 // The main kernel adds rows, lengths and windows in 32 bits.
@@ -103,7 +100,9 @@ void add_tiles(mxfa_plan& plan) {
                                            .window_right = plan.window_right,
                                            .tile_rows = rows,
                                            .multiprocessors = multiprocessors,
-                                           .deterministic = plan.backward_options.deterministic != 0});
+                                           .deterministic = plan.backward_options.deterministic != 0,
+                                           .row_bytes = int64_t{a.head_dim} * (2 + 2 + 4),
+                                           .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
   plan.tile_count = plan.slot_count = uint32_t(keys.tiles.size());
   plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
   const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, broadcast, rows);
@@ -115,7 +114,8 @@ void add_tiles(mxfa_plan& plan) {
   };
   const int64_t stat_tiles = broadcast ? int64_t(queries.size()) : padded(rows);
   const int64_t dq_units = padded(kDqUnitRows);
-  const int64_t dq_bytes = a.heads_q * dq_units * kDqUnitRows * a.head_dim * 4;
+  const int64_t dq_element = plan.backward_options.dq_accumulate == MXFA_DQ_FP16 ? 2 : 4;
+  const int64_t dq_bytes = a.heads_q * dq_units * kDqUnitRows * a.head_dim * dq_element;
   backward.dq_replicas = choose_replicas(plan, dq_bytes);
   const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : int64_t(queries.size());
   const int64_t limit = INT32_MAX / a.heads_q;
@@ -159,8 +159,8 @@ void add_tiles(mxfa_plan& plan) {
        {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
       {{"part", "dQ accumulators"},
        {"bytes", accumulator_bytes},
-       {"formula", fmt::format("4 * {} rows * {} channels * {} units * {} heads * {} copies", kDqUnitRows,
-                               a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
+       {"formula", fmt::format("{} * {} rows * {} channels * {} units * {} heads * {} copies", dq_element,
+                               kDqUnitRows, a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
   if (deterministic)
     plan.options["workspace"].push_back(
         {{"part", "turns"},
@@ -183,7 +183,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   check_attention(attention);
   check_options(attention, plan->backward_options);
   const std::string& arch = context.driver.arch;
-  check_support(attention, plan->backward_options, arch);
+  check_support(attention, arch);
   read_lengths(attention, *plan);
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   const auto [left, right] = effective_windows(attention, plan->q, plan->k);
@@ -193,14 +193,17 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
+  const bool dq_fp16 = plan->backward_options.dq_accumulate == MXFA_DQ_FP16;
   const KernelConfig config = resolve(
       "attention_bwd_sm90",
       {{"head_dim", attention.head_dim},
        {"right_mask", right >= 0, true},
        {"left_mask", left >= 0, true},
        {"deterministic", plan->backward_options.deterministic != 0, true},
+       {"dq_fp16", dq_fp16, true},
        {"short_walk", walks_are_short(*plan), true, ConfigField::Use::kChoiceOnly}},
       attention.kernel);
+  const std::vector<ConfigField> beside{{"head_dim", attention.head_dim}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
@@ -208,8 +211,8 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   plan->config = config;
   plan->kernel = load(config);
   plan->backward.prepare =
-      load(resolve("attention_bwd_prepare", {{"head_dim", attention.head_dim}}, nullptr));
-  plan->backward.finish = load(resolve("attention_bwd_finish", {{"head_dim", attention.head_dim}}, nullptr));
+      load(resolve("attention_bwd_prepare", beside, nullptr));
+  plan->backward.finish = load(resolve("attention_bwd_finish", beside, nullptr));
   plan->options = resolved_options(*plan);
   add_tiles(*plan);
   attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
@@ -282,6 +285,8 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.dq_units = backward.dq_units;
   params.dq_replicas = backward.dq_replicas;
   params.scale = a.scale, params.scale_log2 = scale_log2_of(a.scale);
+  params.dq_scale = std::ldexp(1.0f, plan.backward_options.dq_scale_log2);
+  params.dq_unscale = std::ldexp(1.0f, -plan.backward_options.dq_scale_log2);
   params.window_left = plan.window_left, params.window_right = plan.window_right;
   params.broadcast_q = a.broadcast_q != 0;
 

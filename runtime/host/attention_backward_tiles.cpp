@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "host/attention_l2_groups.hpp"
 #include "host/attention_tiles.hpp"
 
 namespace mxfa {
@@ -14,10 +15,16 @@ namespace {
 // start of a tile (the first K, V, Q and dO) and its end (dK, dV) take about two steps.
 constexpr double kHalfStepCost = 0.7, kKeyTileCost = 2.0;
 
+// Of L2, for the queries and dQ of a group of pairs (measured, docs/hopper.md; with turns a group must have
+// tiles of several heads).  Rounds of tiles that even out the end of the launch.
+constexpr double kL2Share = 0.1, kL2ShareWithTurns = 0.5;
+constexpr int64_t kLastRounds = 3;
+
 struct CostedTile {
   KeyTile tile;
   double cost;
   double weight = 0;  // by which it is ordered
+  int32_t pair = 0;   // (sequence, head), in the order of the list
 };
 
 // Tiles that differ by less than this factor count as equal, so that they stay neighbours.
@@ -63,6 +70,7 @@ int32_t visible_query_tiles(const KeyTileProblem& p, const KeyTile& tile) {
 KeyTilePlan plan_key_tiles(const KeyTileProblem& p) {
   check_count(p);
   std::vector<CostedTile> tiles;
+  std::vector<PairWork> pairs;
   const int32_t ratio = p.heads_q / p.heads_kv;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     const int32_t length = p.k->length(b);
@@ -73,15 +81,25 @@ KeyTilePlan plan_key_tiles(const KeyTileProblem& p) {
         const double steps = double(visible_query_tiles(p, tile)) * ratio;
         tiles.push_back({tile, steps * (tile.keys() == 64 ? kHalfStepCost : 1.0) + kKeyTileCost});
         tiles.back().weight = tiles.back().cost;
+        tiles.back().pair = int32_t(pairs.size());
       }
+      if (tiles.size() == first) continue;
       // A later tile must not come first: it counts as no heavier than the ones before it.
       if (p.deterministic)
         for (size_t i = tiles.size(); i-- > first + 1;)
           tiles[i - 1].weight = std::max(tiles[i - 1].weight, tiles[i].weight);
+      PairWork pair{p.row_bytes * ratio * p.q->length(p.broadcast_q ? 0 : b), 0,
+                    int64_t(tiles.size() - first)};
+      for (size_t i = first; i < tiles.size(); ++i) pair.heaviest = std::max(pair.heaviest, tiles[i].weight);
+      pairs.push_back(pair);
     }
   }
+  const std::vector<int32_t> groups =
+      group_pairs(pairs, int64_t(double(p.l2_bytes) * (p.deterministic ? kL2ShareWithTurns : kL2Share)),
+                  kLastRounds * p.multiprocessors);
   // Stable: equal tiles keep their neighbours.
   std::stable_sort(tiles.begin(), tiles.end(), [&](const CostedTile& x, const CostedTile& y) {
+    if (groups[x.pair] != groups[y.pair]) return groups[x.pair] < groups[y.pair];
     const int64_t weight_x = weight_class(x.weight), weight_y = weight_class(y.weight);
     if (weight_x != weight_y || !p.deterministic) return weight_x > weight_y;
     return x.tile.first_key < y.tile.first_key;

@@ -33,6 +33,8 @@ struct KeyTileProblem {
   int32_t tile_rows;                  // query rows of a step
   int32_t multiprocessors;
   bool deterministic;
+  int64_t row_bytes;  // of Q, dO and dQ's accumulator, of one query row and head
+  int64_t l2_bytes;
 };
 
 struct KeyTilePlan {
@@ -41,8 +43,8 @@ struct KeyTilePlan {
 };
 
 // Every key of every sequence exactly once a key/value head, seen or not: the kernel writes the zeros.
-// Heaviest first, for the first free CTA; tiles of about the same weight in the order sequence, head, keys,
-// so that neighbours share queries in L2.  Throws mxfa::Error where the list is too long for the kernel's
+// Heaviest first within groups of (sequence, head) pairs whose queries and dQ fit in L2, for the first free
+// CTA; tiles of about the same weight in the order sequence, head, keys.  Throws mxfa::Error where the list is too long for the kernel's
 // numbers.
 KeyTilePlan plan_key_tiles(const KeyTileProblem& problem);
 

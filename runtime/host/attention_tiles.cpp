@@ -5,13 +5,22 @@
 #include <cmath>
 #include <numeric>
 
+#include "host/attention_l2_groups.hpp"
+
 namespace mxfa {
 namespace {
 
 struct CostedTile {
   RowTile tile;
   double cost;
+  int32_t pair;  // (sequence, head), in the order of the list
 };
+
+// Of L2, for the keys and values of a group of pairs (measured, docs/hopper.md); rounds of tiles that even out
+// the end of the launch.
+constexpr double kL2Share = 0.1;
+constexpr int64_t kLastRounds = 3;
+
 
 int32_t blocks_of(int64_t keys, int32_t tile_n) { return int32_t((keys + tile_n - 1) / tile_n); }
 
@@ -32,6 +41,7 @@ double cost_of(int32_t units, int32_t blocks) { return blocks * kUnitCost[units]
 // The list with `two_unit_share` of the (sequence, head) pairs cut into tiles of two units, heaviest first.
 std::vector<CostedTile> list_row_tiles(const RowTileProblem& p, double two_unit_share) {
   std::vector<CostedTile> tiles;
+  std::vector<PairWork> work;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     const int32_t q_length = p.q->length(p.broadcast_q ? 0 : b), k_length = p.k->length(b);
     const int32_t units = int32_t((int64_t{q_length} + kUnitRows - 1) / kUnitRows);
@@ -43,18 +53,25 @@ std::vector<CostedTile> list_row_tiles(const RowTileProblem& p, double two_unit_
       // Multiples of the golden ratio spread the chosen pairs evenly over the batch.
       const double place = std::fmod((double(b) * p.heads + head) * 0.6180339887498949, 1.0);
       int32_t row = 0;
+      PairWork pair{p.row_bytes * k_length, 0, 0};
       for (const int32_t part : place < two_unit_share ? pairs : widest) {
         const int32_t rows = part * kUnitRows;
         const int32_t visible = visible_blocks(p, q_length, k_length, row, int64_t{row} + rows);
-        tiles.push_back({{b, head, row, rows}, cost_of(part, visible)});
+        tiles.push_back({{b, head, row, rows}, cost_of(part, visible), int32_t(work.size())});
+        pair.heaviest = std::max(pair.heaviest, tiles.back().cost);
+        ++pair.tiles;
         row += rows;
       }
+      work.push_back(pair);
     }
   }
+  const std::vector<int32_t> groups =
+      group_pairs(work, int64_t(double(p.l2_bytes) * kL2Share), kLastRounds * p.multiprocessors);
   // Costs within half a block are equal: neighbours then share keys and values in L2.
-  std::sort(tiles.begin(), tiles.end(), [](const CostedTile& x, const CostedTile& y) {
-    const auto key = [](const CostedTile& t) {
-      return std::array<int64_t, 4>{-std::llround(t.cost), t.tile.batch, t.tile.head, t.tile.first_row};
+  std::sort(tiles.begin(), tiles.end(), [&](const CostedTile& x, const CostedTile& y) {
+    const auto key = [&](const CostedTile& t) {
+      return std::array<int64_t, 5>{groups[t.pair], -std::llround(t.cost), t.tile.batch, t.tile.head,
+                                    t.tile.first_row};
     };
     return key(x) < key(y);
   });

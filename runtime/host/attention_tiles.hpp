@@ -1,8 +1,9 @@
 // Tiles of attention_fwd_sm90: which CTA computes which query rows, for the shortest time on all SMs.
 //
 // A sequence is cut into runs of up to tile_rows/64 units of 64 query rows.  CTAs take tiles in the order of
-// the list, the first free CTA the next tile, so the list is ordered heaviest first and the end of the launch
-// is as even as the model below can make it.
+// the list, the first free CTA the next tile, so the list is ordered heaviest first within groups that share
+// keys and values in L2 (attention_l2_groups.hpp), and the end of the launch is as even as the model below can
+// make it.
 #pragma once
 
 #include <vector>
@@ -33,6 +34,8 @@ struct RowTileProblem {
   int32_t tile_n;                     // keys of a block
   int32_t max_units;                  // warpgroups, 1 to 4
   int32_t multiprocessors;
+  int64_t row_bytes;  // of K and V, of one key and query head
+  int64_t l2_bytes;
 };
 
 struct RowTilePlan {

@@ -63,11 +63,12 @@ struct AttentionBackwardParams {
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
   float scale, scale_log2;
+  float dq_scale, dq_unscale;
   int32_t window_left, window_right;
   int32_t broadcast_q;
 };
 
-// mxfp8_quantize.  Grid: scale_tiles * heads CTAs, tile fastest.
+// mxfp8_quantize.  Grid: scale_tiles * heads CTAs, head fastest.
 struct QuantizeParams {
   uint64_t input;      // bf16 [tokens, heads, D]
   int64_t row_stride;  // elements

@@ -1,4 +1,5 @@
 // The last of the backward kernels: dQ = softmax scale x accumulator, rounded to bf16.
+#include "ptx/convert.cuh"
 #include "ptx/ld_st.cuh"
 #include "ptx/sreg.cuh"
 #include "src/attention/attention_bwd_fragments.cuh"
@@ -9,7 +10,7 @@
 
 namespace mxfa {
 
-template <int kD>
+template <int kD, bool kDqFp16>
 struct AttentionBwdFinish {
   static constexpr int kRows = backward_rows(kD), kThreads = 2 * kRows;  // a warpgroup 64 rows
 
@@ -33,10 +34,10 @@ struct AttentionBwdFinish {
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
     int row = kRows * m + 16 * warp;
     // A warp's 16 rows are two units; the second, or both, may be past the end and another sequence's.
-    constexpr int kUnitFloats = kDqUnit * kD;
-    const float* units =
-        pointer<const float>(p.dq_accumulator) + 4 * lane +
-        (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitFloats;
+    constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16);
+    const uint8_t* units =
+        pointer<const uint8_t>(p.dq_accumulator) + 16 * lane +
+        (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitBytes;
     float x[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;
@@ -45,27 +46,35 @@ struct AttentionBwdFinish {
       for (int half = 0; half < 2; ++half) {
         if (row + kDqUnit * half >= q.length) continue;
 #pragma unroll
-        for (int i = 0; i < kD / 16; ++i) {
-          U32x4 v = ld_global_nc_v4(units + kUnitFloats * half + 128 * i);
-          x[8 * i + 2 * half] += bits_float(v.x);
-          x[8 * i + 2 * half + 1] += bits_float(v.y);
-          x[8 * i + 2 * half + 4] += bits_float(v.z);
-          x[8 * i + 2 * half + 5] += bits_float(v.w);
+        for (int i = 0; i < kUnitBytes / 512; ++i) {
+          const U32x4 v = ld_global_nc_v4(units + kUnitBytes * half + 512 * i);
+          const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            if constexpr (kDqFp16) {
+              x[16 * i + 4 * w + 2 * half] += cvt_f32_f16_low(words[w]);
+              x[16 * i + 4 * w + 2 * half + 1] += cvt_f32_f16_high(words[w]);
+            } else {
+              x[8 * i + 4 * (w / 2) + 2 * half + w % 2] += bits_float(words[w]);
+            }
+          }
         }
       }
-      units += int64_t(p.heads_q) * p.dq_units * kUnitFloats;
+      units += int64_t(p.heads_q) * p.dq_units * kUnitBytes;
     }
     bf16_bits* out = pointer<bf16_bits>(p.dq) + (int64_t(q.first) + row) * p.stride_dq + head * kD;
-    store_warp_rows<kD>(x, p.scale, smem_address(scratch) + 2048 * warp, out, p.stride_dq, q.length - row,
+    store_warp_rows<kD>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out, p.stride_dq, q.length - row,
                         lane);
   }
 };
 
 }  // namespace mxfa
 
-MXFA_PUBLISH_TABLES(attention_bwd_finish, mxfa::AttentionBwdFinish<Config::head_dim>::kTables);
+using Finish = mxfa::AttentionBwdFinish<Config::head_dim, Config::dq_fp16>;
 
-extern "C" __global__ void __launch_bounds__(mxfa::AttentionBwdFinish<Config::head_dim>::kThreads)
+MXFA_PUBLISH_TABLES(attention_bwd_finish, Finish::kTables);
+
+extern "C" __global__ void __launch_bounds__(Finish::kThreads)
     attention_bwd_finish(const __grid_constant__ mxfa::AttentionBackwardParams p) {
-  mxfa::AttentionBwdFinish<Config::head_dim>::run(p);
+  Finish::run(p);
 }

@@ -3,11 +3,11 @@
 //   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
 //                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
 //                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.
-//   dq_accumulator  float [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and
-//   in
-//                   the order in which a warp holds accumulators: [16 channels][lane][4]; lane l has row l/4
-//                   and columns 2 (l % 4), the next, and those 8 further on.  A warp adds 512 contiguous
-//                   bytes at a time.
+//   dq_accumulator  [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and in the
+//                   order in which a warp holds accumulators, so that it adds 512 contiguous bytes at a time.
+//                   FP32: [16 channels][lane][4]; lane l has row l/4 and columns 2 (l % 4), the next, and
+//                   those 8 further on.  FP16, times 2^dq_scale_log2: [32 channels][lane][8], those 16 and 24
+//                   further on as well.
 // A sequence starts on a tile and on a unit of its own, so that none holds rows of two: sequence b at
 // offsets_q[b] / rows + b, which leaves every sequence ceil(len / rows) of them, the whole batch
 // offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at
@@ -40,6 +40,7 @@ struct AttentionBackwardParams {
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
   float scale, scale_log2;            // softmax scale; the same times log2(e)
+  float dq_scale, dq_unscale;         // 2^dq_scale_log2 and its reciprocal; FP32 accumulators: 1
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
 };
@@ -48,6 +49,7 @@ struct AttentionBackwardParams {
 MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
 
 inline constexpr int kDqUnit = 8;
+MXFA_CONSTEXPR int dq_unit_bytes(int head_dim, bool fp16) { return kDqUnit * head_dim * (fp16 ? 2 : 4); }
 
 // First tile (or unit) of `rows` rows of a sequence whose tokens start at `first`.
 MXFA_DEVICE int32_t padded_start(int32_t first, int32_t batch, int rows) { return first / rows + batch; }

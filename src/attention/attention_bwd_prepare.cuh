@@ -13,7 +13,7 @@ namespace mxfa {
 
 using namespace ptx;
 
-template <int kD>
+template <int kD, bool kDqFp16>
 struct AttentionBwdPrepare {
   static constexpr int kThreads = 256, kRows = backward_rows(kD);
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
@@ -45,9 +45,9 @@ struct AttentionBwdPrepare {
     return sum;
   }
 
-  // Floats `first`, `first` + 4 `step`, ... in fours up to `end`.
-  MXFA_DEVICE static void zero(float* accumulator, int64_t first, int64_t end, int64_t step) {
-    for (int64_t i = first; i < end; i += 4 * step) st_global_v4(accumulator + i, {0, 0, 0, 0});
+  // Bytes `first`, `first` + 16 `step`, ... in sixteens up to `end`.
+  MXFA_DEVICE static void zero(uint8_t* accumulator, int64_t first, int64_t end, int64_t step) {
+    for (int64_t i = first; i < end; i += 16 * step) st_global_v4(accumulator + i, {0, 0, 0, 0});
   }
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
@@ -70,17 +70,17 @@ struct AttentionBwdPrepare {
           pointer<const bf16_bits>(p.d_out_rows) + (o_first + row) * p.stride_d_out + column, valid);
     }
     // The accumulators: this tile's own, or, where sequences share them, a grid-th part of all.
-    float* accumulator = pointer<float>(p.dq_accumulator);
-    constexpr int64_t kUnitFloats = kDqUnit * kD;
+    uint8_t* accumulator = pointer<uint8_t>(p.dq_accumulator);
+    constexpr int64_t kUnitBytes = dq_unit_bytes(kD, kDqFp16);
     if (p.broadcast_q) {
       int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, threads = int64_t(gridDim.x) * kThreads;
       int64_t units = int64_t(p.dq_replicas) * p.heads_q * p.dq_units;
-      zero(accumulator, 4 * thread, units * kUnitFloats, threads);
+      zero(accumulator, 16 * thread, units * kUnitBytes, threads);
       zero_turns(p, thread, units, threads);
     } else {
       int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
       int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
-      zero(accumulator + unit * kUnitFloats, 4 * threadIdx.x, units * kUnitFloats, kThreads);
+      zero(accumulator + unit * kUnitBytes, 16 * threadIdx.x, units * kUnitBytes, kThreads);
       zero_turns(p, unit + threadIdx.x, unit + units, kThreads);
     }
     float* statistics =
@@ -104,9 +104,11 @@ struct AttentionBwdPrepare {
 
 }  // namespace mxfa
 
-MXFA_PUBLISH_TABLES(attention_bwd_prepare, mxfa::AttentionBwdPrepare<Config::head_dim>::kTables);
+using Prepare = mxfa::AttentionBwdPrepare<Config::head_dim, Config::dq_fp16>;
 
-extern "C" __global__ void __launch_bounds__(mxfa::AttentionBwdPrepare<Config::head_dim>::kThreads)
+MXFA_PUBLISH_TABLES(attention_bwd_prepare, Prepare::kTables);
+
+extern "C" __global__ void __launch_bounds__(Prepare::kThreads)
     attention_bwd_prepare(const __grid_constant__ mxfa::AttentionBackwardParams p) {
-  mxfa::AttentionBwdPrepare<Config::head_dim>::run(p);
+  Prepare::run(p);
 }

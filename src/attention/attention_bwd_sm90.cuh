@@ -246,19 +246,22 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       if (late_rows <= 16 * warp) return false;  // rows past the end are the next sequence's
       int panel = kSplitRows ? 0 : group;
       int chunks = dq_chunks(panel);
-      constexpr int kUnitFloats = kDqUnit * kD;
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * kUnitFloats +
-                   panel * 4 * 128 + 4 * lane;
+      uint8_t* out = dq_address(panel) + 16 * lane;
       // Shared memory and the load/store unit are both short of time: each carries a share.
 #pragma unroll
       for (int half = 0; half < 2; ++half) {  // a thread's two rows
         if (16 * warp + 8 * half + lane / 4 >= late_rows) continue;
 #pragma unroll
-        for (int c = 0; c < kDirectChunks; c += 2)
-          if (c < chunks)
-            red_global_add_v4_f32(out + half * kUnitFloats + 64 * c, acc[4 * c + 2 * half],
-                                  acc[4 * c + 2 * half + 1], acc[4 * c + 2 * half + 4],
-                                  acc[4 * c + 2 * half + 5]);
+        for (int c = 0; c < kDirectChunks; c += kChunksAnAdd) {
+          if (c >= chunks) continue;
+          uint8_t* to = out + half * dq_unit_bytes(kD, kDqFp16) + kChunkBytes * c;
+          const float* x = acc + 4 * c + 2 * half;
+          if constexpr (kDqFp16) {
+            red_global_add_v4_f16x2(to, dq_words(acc, c, half));
+          } else {
+            red_global_add_v4_f32(reinterpret_cast<float*>(to), x[0], x[1], x[4], x[5]);
+          }
+        }
       }
       if (kStagedChunks == 0 || chunks <= kDirectChunks) return false;
       if (elect_one()) bulk_wait_group_read<0>();
@@ -266,11 +269,24 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int c = kDirectChunks; c < 8; c += 2)
-          st_shared_v4(staging() + half * (kStagingBytes / 2) + 256 * (c - kDirectChunks) + 16 * lane,
-                       {float_bits(acc[4 * c + 2 * half]), float_bits(acc[4 * c + 2 * half + 1]),
-                        float_bits(acc[4 * c + 2 * half + 4]), float_bits(acc[4 * c + 2 * half + 5])});
+        for (int c = kDirectChunks; c < 8; c += kChunksAnAdd)
+          st_shared_v4(staging() + half * (kStagingBytes / 2) + kChunkBytes * (c - kDirectChunks) + 16 * lane,
+                       dq_words(acc, c, half));
       return true;
+    }
+    // The late step's accumulators of this warp's first unit, from a panel on.
+    MXFA_DEVICE uint8_t* dq_address(int panel) const {
+      return pointer<uint8_t>(p.dq_accumulator) +
+             int64_t(late_unit + 2 * warp) * dq_unit_bytes(kD, kDqFp16) + panel * 8 * kChunkBytes;
+    }
+    // This lane's 16 bytes of row lane/4 (+ 8 half) and kChunksAnAdd chunks.
+    MXFA_DEVICE U32x4 dq_words(const float (&acc)[kUnitN / 2], int c, int half) const {
+      const float* x = acc + 4 * c + 2 * half;
+      if constexpr (!kDqFp16)
+        return {float_bits(x[0]), float_bits(x[1]), float_bits(x[4]), float_bits(x[5])};
+      const float by = p.dq_scale;
+      return {cvt_rn_f16x2_f32(x[1] * by, x[0] * by), cvt_rn_f16x2_f32(x[5] * by, x[4] * by),
+              cvt_rn_f16x2_f32(x[9] * by, x[8] * by), cvt_rn_f16x2_f32(x[13] * by, x[12] * by)};
     }
     // The step that has been staged is still the late one.
     MXFA_DEVICE void flush_dq() {
@@ -278,13 +294,19 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       warp_sync();
       if (!elect_one()) return;
       int panel = kSplitRows ? 0 : group;
-      uint32_t bytes = 256 * (dq_chunks(panel) - kDirectChunks);
-      float* out = pointer<float>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * (kDqUnit * kD) +
-                   panel * 4 * 128 + 64 * kDirectChunks;
-      bulk_reduce_add_f32(out, staging(), bytes);
+      uint32_t bytes = kChunkBytes * (dq_chunks(panel) - kDirectChunks);
+      uint8_t* out = dq_address(panel) + kChunkBytes * kDirectChunks;
+      bulk_reduce(out, staging(), bytes);
       if (late_rows > 16 * warp + 8)
-        bulk_reduce_add_f32(out + kDqUnit * kD, staging() + kStagingBytes / 2, bytes);
+        bulk_reduce(out + dq_unit_bytes(kD, kDqFp16), staging() + kStagingBytes / 2, bytes);
       bulk_commit_group();
+    }
+    MXFA_DEVICE static void bulk_reduce(uint8_t* out, uint32_t from, uint32_t bytes) {
+      if constexpr (kDqFp16) {
+        bulk_reduce_add_f16(out, from, bytes);
+      } else {
+        bulk_reduce_add_f32(out, from, bytes);
+      }
     }
     // Of a panel, of 8 channels each: D = 96 has half a second panel.
     MXFA_CONSTEXPR static int dq_chunks(int panel) {

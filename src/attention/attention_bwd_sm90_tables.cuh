@@ -16,7 +16,10 @@ struct AttentionBwdSm90Tables {
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
   // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
   static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
-  static_assert(kDirectChunks % 2 == 0, "16 channels are added at a time");
+  static constexpr bool kDqFp16 = Config::dq_fp16;        // accumulators of dQ
+  static constexpr int kChunksAnAdd = kDqFp16 ? 4 : 2;    // chunks that a warp adds or stages at a time ...
+  static constexpr int kChunkBytes = 512 / kChunksAnAdd;  // ... of 8 rows, 512 bytes
+  static_assert(kDirectChunks % kChunksAnAdd == 0, "a warp adds 512 bytes at a time");
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
@@ -35,7 +38,7 @@ struct AttentionBwdSm90Tables {
   // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
   // rows.
   static constexpr int kUnitN = 64;
-  static constexpr int kStagingBytes = kStagedChunks * 512;  // of one warp
+  static constexpr int kStagingBytes = kStagedChunks * 2 * kChunkBytes;  // of one warp
   static constexpr bool kSplitRows = kTileM == 128;
   // dV is issued before dS is computed.  At D = 64 that hides half of the arithmetic; at D = 128, where a
   // product takes as long as the arithmetic, an unbroken block of products is better (docs/hopper.md).

@@ -2,7 +2,8 @@
 // elements along D, along the tokens of a sequence, or of a 32 x 32 square.  sm_90a and sm_100a, the same
 // bytes on both.
 //
-// One CTA quantizes a tile of 128 tokens of one sequence and head.  Grid: scale_tiles * heads, tile fastest.
+// One CTA quantizes a tile of 128 tokens of one sequence and head.  Grid: scale_tiles * heads, head
+// fastest: the heads of a token are neighbours in memory.
 // The payload stays packed; scales live in 512-byte atoms at the sequence's start padded to 128 rows, and
 // both orientations of a tile use the slot head * scale_tiles + tile.  Every byte of an atom is written,
 // padding as 0.
@@ -240,8 +241,8 @@ struct Mxfp8Quantize {
   }
 
   MXFA_DEVICE static void run(const QuantizeParams& params, uint32_t scales) {
-    const int32_t tile = static_cast<int32_t>(blockIdx.x) % params.scale_tiles;
-    const int32_t head = static_cast<int32_t>(blockIdx.x) / params.scale_tiles;
+    const int32_t tile = static_cast<int32_t>(blockIdx.x) / params.heads;
+    const int32_t head = static_cast<int32_t>(blockIdx.x) % params.heads;
     const Tile source = find_tile(params, tile);
 
     const int64_t input_row_bytes = params.row_stride * 2;

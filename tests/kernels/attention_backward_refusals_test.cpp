@@ -69,7 +69,6 @@ TEST_CASE("sm_90a backward: options without a kernel are refused by name", "[gpu
         attention.heads_kv = 1;
       },
       {"mxfp8", "heads_q 4", "heads_kv 1"});
-  refused_plan([](auto&, auto& options) { options.dq_accumulate = MXFA_DQ_FP16; }, {"dq_accumulate fp16"});
   refused_plan([](auto&, auto& options) { options.dkv_output = MXFA_MXFP8; }, {"dkv_output mxfp8"});
 }
 

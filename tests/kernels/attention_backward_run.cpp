@@ -14,6 +14,12 @@ std::vector<double> as_double(const std::vector<uint16_t>& bits) {
   return bf16_to_double(std::span<const uint16_t>(bits));
 }
 
+BackwardOptions numerics_of(const BackwardInputs& inputs) {
+  std::optional<int> dq_fp16;
+  if (inputs.options.dq_accumulate == MXFA_DQ_FP16) dq_fp16 = inputs.options.dq_scale_log2;
+  return hopper_backward_numerics(inputs.forward.problem.head_dim, dq_fp16);
+}
+
 }  // namespace
 
 BackwardInputs make_backward(const AttentionProblem& problem, DataDistribution distribution, double std,
@@ -80,7 +86,7 @@ void check_gradient_bounds(const BackwardInputs& inputs, const BackwardOutputs& 
   const std::vector<double> lse(outputs.lse.begin(), outputs.lse.end());
   const Gradients want = attention_backward(in.problem, in.q, in.k, in.v, as_double(inputs.d_o),
                                             as_double(outputs.o), lse,
-                                            hopper_backward_numerics(in.problem.head_dim));
+                                            numerics_of(inputs));
   if (const auto wrong = first_gradient_outside_bound(in.problem, decoded(outputs), want)) FAIL_CHECK(*wrong);
 }
 

@@ -90,6 +90,51 @@ TEST_CASE("sm_90a backward: dQ staged for bulk reductions, added from registers,
   }
 }
 
+TEST_CASE("sm_90a backward: dQ summed in FP16, staged or added from registers", "[gpu][sm_90][bwd][fp16]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const int head_dim : kHeadDims)
+    for (const char* chunks : {"0", "4", "8"}) {
+      INFO("head_dim " << head_dim << ", direct_chunks " << chunks);
+      AttentionProblem problem = problem_of({75, 0, 1, 260}, {300, 9, 3, 257}, 2, head_dim);
+      problem.heads_kv = 1;
+      problem.causal = head_dim == 64;
+      BackwardInputs inputs = make_backward(problem);
+      inputs.options.dq_accumulate = MXFA_DQ_FP16;
+      inputs.options.dq_scale_log2 = 6;
+      inputs.forward.kernel = std::string(R"({"kv_stages": 1, "direct_chunks": )") + chunks + "}";
+      check_backward(inputs);
+    }
+}
+
+TEST_CASE("sm_90a backward: dQ summed in FP16 over a batch of broadcast queries, in turns",
+          "[gpu][sm_90][bwd][fp16]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const bool deterministic : {false, true}) {
+    INFO("deterministic " << deterministic);
+    AttentionProblem problem = problem_of({70}, {129, 0, 64, 1, 200}, 2, 128);
+    problem.broadcast_q = true;
+    BackwardInputs inputs = make_backward(problem);
+    inputs.options.dq_accumulate = MXFA_DQ_FP16;
+    inputs.options.deterministic = deterministic;
+    check_backward(inputs);
+  }
+}
+
+// Clipping would look like a gradient.
+TEST_CASE("sm_90a backward: FP16 sums of dQ that are too large for the format are infinite",
+          "[gpu][sm_90][bwd][fp16]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  BackwardInputs inputs = make_backward(problem_of({20}, {30}, 1, 64));
+  inputs.options.dq_accumulate = MXFA_DQ_FP16;
+  inputs.options.dq_scale_log2 = 30;
+  const GradientValues got = decoded(run_backward(inputs));
+  CHECK(std::any_of(got.dq.begin(), got.dq.end(), [](double x) { return !std::isfinite(x); }));
+  CHECK(std::all_of(got.dk.begin(), got.dk.end(), [](double x) { return std::isfinite(x); }));
+}
+
 // The default of long sequences under a mask, at lengths a test can afford.
 TEST_CASE("sm_90a backward: one K|V stage and staged dQ under masks", "[gpu][sm_90][bwd]") {
   const OnHopper hopper;

@@ -10,8 +10,9 @@
 //  rounding  of P and dS to BF16 is monotone: the kernel's value lies between the roundings of the smallest
 //            and the largest possible value, so a flip near a tie is allowed exactly where one can happen.
 //  dV, dK    fused sums over 16 query rows each, of all query heads; dQ: of 16 keys each within a tile of
-//  keys,
-//            tiles then added in FP32 in any order.
+//            keys, tiles then added in FP32 in any order, or each rounded to FP16 and added there: half an
+//            ulp (2^-11; below 2^-14 2^-25) for each rounding and each addition, of at most the sum of the
+//            absolute addends.
 //  scale     of dQ and dK: one FP32 product.
 #include "reference/attention_backward.hpp"
 
@@ -78,7 +79,13 @@ class KeyHead {
     sums_over_rows_ = kFusedSumError * (group * (std::ceil(rows / kFusedTerms) + 8) + 1);
     // Of dQ: those of a tile of keys, then FP32 additions of tiles; with broadcast_q of the whole batch.
     const double tiles = p_.broadcast_q ? static_cast<double>(p_.rows_k()) / 128 + p_.batch : keys / 128 + 1;
-    sums_over_keys_ = kFusedSumError * 9 + (tiles + in_.options.more_tiles + 17) * 0x1p-24;
+    const double additions = tiles + in_.options.more_tiles + 1;
+    sums_over_keys_ = kFusedSumError * 9 + (additions + 16) * 0x1p-24;
+    if (in_.options.dq_fp16) {
+      // One more for what the roundings themselves add to the sum.
+      sums_over_keys_ += (additions + 2) * 0x1p-11;
+      dq_subnormal_ = (additions + 1) * std::ldexp(0x1p-25, -*in_.options.dq_fp16);
+    }
     for (int head = head_kv * group; head < (head_kv + 1) * group; ++head)
       for (int64_t row = 0; row < p_.len_q(sequence); ++row) query(sequence, head_kv, head, row);
   }
@@ -97,6 +104,8 @@ class KeyHead {
     const double delta_error = absolute * (dim_ + 1) * 0x1p-24;
     const double c = p_.scale * std::numbers::log2e, l = lse * std::numbers::log2e;
     const double fused = kFusedSumError * ((dim_ + kFusedTerms - 1) / kFusedTerms);
+    if (in_.options.bounds)
+      for (int d = 0; d < dim_; ++d) out_.dq_bound[row_q * dim_ + d] += dq_subnormal_;
     for (int64_t j = keys.first; j < keys.last; ++j) {
       const int64_t row_k = ((p_.offsets_k[sequence] + j) * p_.heads_kv + head_kv) * dim_;
       double s_absolute = 0, dp_absolute = 0;
@@ -132,7 +141,7 @@ class KeyHead {
   Gradients& out_;
   const AttentionProblem& p_;
   const int dim_;
-  double sums_over_rows_ = 0, sums_over_keys_ = 0;
+  double sums_over_rows_ = 0, sums_over_keys_ = 0, dq_subnormal_ = 0;
 };
 
 void check(const Inputs& in) {
@@ -155,10 +164,11 @@ void scale_all(std::vector<double>& values, std::vector<double>& bound, double s
 
 }  // namespace
 
-BackwardOptions hopper_backward_numerics(int head_dim) {
+BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16) {
   BackwardOptions options;
   options.round_bf16 = options.bounds = true;
   options.rounded_p_in_ds = head_dim == 64;
+  options.dq_fp16 = dq_fp16;
   return options;
 }
 

@@ -8,6 +8,7 @@
 // batch.  Rows of O without a visible key contribute nothing; a gradient nothing contributes to is +0.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,14 +22,15 @@ struct BackwardOptions {
   bool bounds = false;      // fill the bounds
   int threads = 0;          // 0: all of the machine
   double more_tiles = 0;    // tiles of keys that add to a row of dQ beside those of the problem
+  std::optional<int> dq_fp16;  // tiles are added in FP16, times two to this power; else in FP32
 };
 // What the Hopper kernel is compared with: rounded, with bounds; at head_dim 64 it keeps only the rounded P.
-BackwardOptions hopper_backward_numerics(int head_dim);
+BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {});
 
 struct Gradients {
   std::vector<double> dq;      // [rows_q, heads_q, head_dim]
   std::vector<double> dk, dv;  // [rows_k, heads_kv, head_dim]
-  // Largest distance of the kernel's FP32 results from these, before they are rounded to BF16; derived in
+  // Largest distance of the kernel's results from these, before they are rounded to BF16; derived in
   // attention_backward.cpp.
   std::vector<double> dq_bound, dk_bound, dv_bound;
 };

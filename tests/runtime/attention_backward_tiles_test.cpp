@@ -30,7 +30,9 @@ KeyTileProblem problem_of(const Lengths& lengths, int32_t window_left = -1, int3
           .window_right = window_right,
           .tile_rows = 64,
           .multiprocessors = 4,
-          .deterministic = false};
+          .deterministic = false,
+          .row_bytes = 1024,
+          .l2_bytes = int64_t{50} << 20};
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ using mxfa::test::Contains;
 
 namespace {
 
+constexpr int64_t kL2Bytes = int64_t{50} << 20;
+
 Sequences of_lengths(const std::vector<int32_t>& lengths) {
   const std::vector<int32_t> offsets = offsets_of(lengths);
   return read_sequences("offsets", int32_t(lengths.size()), offsets.data());
@@ -104,7 +106,7 @@ TEST_CASE("Every row is in exactly one tile, heaviest tiles first", "[plan]") {
     for (const int max_units : {3, 4})
       for (const bool broadcast : {false, true}) {
         INFO("window " << left << ", " << right << ", units " << max_units << ", broadcast " << broadcast);
-        const RowTileProblem p{broadcast ? &one : &q, &k, 3, broadcast, left, right, 80, max_units, 132};
+        const RowTileProblem p{broadcast ? &one : &q, &k, 3, broadcast, left, right, 80, max_units, 132, 512, kL2Bytes};
         const RowTilePlan plan = plan_row_tiles(p);
         check_complete(p, plan.tiles);
         const std::vector<double> costs = costs_of(p, plan.tiles);
@@ -123,7 +125,7 @@ TEST_CASE("The chosen cut is no slower in the model than tiles of three units al
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     const Sequences q = of_lengths(random_lengths(40, 1000, seed)),
                     k = of_lengths(random_lengths(40, 1500, seed + 100));
-    const RowTileProblem p{&q, &k, 4, false, -1, seed % 2 ? 0 : -1, 80, 3, 132};
+    const RowTileProblem p{&q, &k, 4, false, -1, seed % 2 ? 0 : -1, 80, 3, 132, 512, kL2Bytes};
     const RowTilePlan plan = plan_row_tiles(p);
     check_complete(p, plan.tiles);
     std::vector<double> plain;
@@ -148,7 +150,7 @@ TEST_CASE("Two-unit tiles are chosen where they fill the last round", "[plan]") 
   // 133 tiles of three units on 132 SMs take two rounds; cut smaller they take fewer blocks.
   const Sequences q = of_lengths(std::vector<int32_t>(133, 192)),
                   k = of_lengths(std::vector<int32_t>(133, 8000));
-  const RowTilePlan plan = plan_row_tiles({&q, &k, 1, false, -1, -1, 80, 3, 132});
+  const RowTilePlan plan = plan_row_tiles({&q, &k, 1, false, -1, -1, 80, 3, 132, 512, kL2Bytes});
   CHECK(plan.makespan < 2 * (100 + kTileCost));
   CHECK(plan.two_unit_share > 0);
 }
@@ -162,6 +164,6 @@ TEST_CASE("The greedy makespan gives the next cost to the first free worker", "[
 
 TEST_CASE("A list longer than the kernel can count is refused", "[plan]") {
   const Sequences q = of_lengths({1 << 30}), k = of_lengths({5});
-  CHECK_THROWS_WITH(plan_row_tiles({&q, &k, 1024, false, -1, -1, 80, 3, 132}),
+  CHECK_THROWS_WITH(plan_row_tiles({&q, &k, 1024, false, -1, -1, 80, 3, 132, 512, kL2Bytes}),
                     Contains("16777216 runs of 64 rows times 1024 heads"));
 }

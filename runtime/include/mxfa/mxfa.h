@@ -140,7 +140,8 @@ MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attentio
                                             void* stream);
 
 /* ---- attention backward --------------------------------------------------------------------------- */
-/* Where the sum of dQ over the keys is kept. */
+/* How dQ is summed over tiles of 128 keys.  FP16 halves its traffic and rounds every tile's part and every
+ * sum to 11 bits; a sum that grows beyond 65504 becomes infinite, and so does dQ. */
 typedef enum mxfa_dq_accumulate { MXFA_DQ_FP32 = 0, MXFA_DQ_FP16 = 1 } mxfa_dq_accumulate;
 
 /* All 0 but size: the defaults. */
@@ -157,7 +158,7 @@ typedef struct mxfa_attention_backward_options {
  * dQ over the batch.  options may be NULL: the defaults.  An option or a device that this version has no
  * kernel for is refused by name.  attention->kernel overrides the main kernel's configuration.
  *
- * The workspace holds dQ in FP32, 4 * head_dim bytes a query and query head, each sequence padded to 8
+ * The workspace holds dQ in FP32, 4 * head_dim bytes (FP16: 2 * head_dim) a query and query head, each sequence padded to 8
  * queries (with broadcast_q one Q, in up to 16 copies), and 8 bytes a query and query head for LSE and delta,
  * padded to 64 or 128 queries; mxfa_plan_describe lists its parts.  What it holds before a launch does not
  * matter. */
