@@ -94,16 +94,19 @@ TEST_CASE(
   for (const int head_dim : {64, 96, 128})
     for (const bool masks : {false, true})
       for (const bool deterministic : {false, true})
-        for (const bool short_walk : {false, true})
-          compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
-                           {{"head_dim", head_dim},
-                            {"right_mask", masks, true},
-                            {"left_mask", masks, true},
-                            {"deterministic", deterministic, true},
-                            {"short_walk", short_walk, true, ConfigField::Use::kChoiceOnly}});
+        for (const bool dq_fp16 : {false, true})
+          for (const bool short_walk : {false, true})
+            compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
+                             {{"head_dim", head_dim},
+                              {"right_mask", masks, true},
+                              {"left_mask", masks, true},
+                              {"deterministic", deterministic, true},
+                              {"dq_fp16", dq_fp16, true},
+                              {"short_walk", short_walk, true, ConfigField::Use::kChoiceOnly}});
   for (const int head_dim : {64, 96, 128})
-    for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
-      compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}});
+    for (const bool dq_fp16 : {false, true})
+      for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
+        compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}});
   for (const int head_dim : {64, 96, 128})
     for (const bool four_units : {false, true})
       for (const bool right_mask : {false, true})
