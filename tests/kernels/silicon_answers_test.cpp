@@ -2,9 +2,9 @@
 // gives: on the CPU driver that is its agreement with hardware, on a GPU that the kernels still compute the
 // same.  MXFA_RECORD_ANSWERS=FILE writes the file instead (on a GPU).
 //
-// Both compute the same products in the same order.  They may differ in ex2.approx (2 ulp of FP32, PTX ISA) and
-// so in the rounding of a P or dS near a tie: half a BF16 ulp of one addend.  (mxfp8_quantize is not here: it
-// equals the reference byte for byte on every device.)
+// Both compute the same products in the same order.  They may differ in ex2.approx (2 ulp of FP32, PTX ISA), so
+// seldom, and then by the rounding of a P near a tie, of the dS made of it and of the sum: three BF16 ulps of
+// an addend at most.  (mxfp8_quantize is not here: it equals the reference byte for byte on every device.)
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -89,6 +89,6 @@ TEST_CASE("sm_90a attention gives what a real H200 gave", "[gpu][sm_90][bwd][sil
     }
     INFO(different << " of " << values.size() << " elements differ, by at most " << largest);
     CHECK(static_cast<double>(different) <= 0.01 * static_cast<double>(values.size()));
-    CHECK(largest <= 0x1p-7);  // one BF16 ulp
+    CHECK(largest <= 3 * 0x1p-7);
   }
 }
