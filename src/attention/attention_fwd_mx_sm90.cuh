@@ -282,10 +282,10 @@ struct MxConsumer : MxWalk {
     // (columns 0-7 | 8-15).
     int row = 64 * group + 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
 #pragma unroll
-    for (int step = 0; step < kD / 16; ++step) {
-      uint32_t r[4];
+    for (int step = 0; step < 4 * kPanels; ++step) {  // at D = 96 the store reads zeros that it then drops
+      uint32_t r[4] = {};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < 4 && step < kD / 16; ++j) {
         // A select: O of a tile without keys was never written.
         float low = scale[j & 1] == 0.0f ? 0.0f : o[8 * step + 2 * j] * scale[j & 1];
         float high = scale[j & 1] == 0.0f ? 0.0f : o[8 * step + 2 * j + 1] * scale[j & 1];

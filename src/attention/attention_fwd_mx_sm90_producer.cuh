@@ -146,6 +146,11 @@ struct MxLoader : MxWalk {
     const int32_t batch = entry.x, batch_q = p.broadcast_q ? 0 : batch;
     const Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch_q);
     const Sequence k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
+    // With the lengths, not behind them: one trip to memory.
+    const auto atom = [](uint64_t starts, int32_t sequence) {
+      return ptx::ld_global_s32(pointer<const int32_t>(starts) + sequence) / int32_t(kScaleAtomRows);
+    };
+    const int32_t atom_q = atom(p.scale_offsets_q, batch_q), atom_k = atom(p.scale_offsets_k, batch);
     MxTile t{};
     t.head = entry.y;
     t.q_row = entry.z;
@@ -157,11 +162,8 @@ struct MxLoader : MxWalk {
     t.n_max = end_block(p, t, t.q_row + t.rows);
     t.store(to);
     const int32_t head_kv = t.head / (p.heads_q / p.heads_kv);
-    const auto atom = [](uint64_t starts, int32_t sequence) {
-      return ptx::ld_global_s32(pointer<const int32_t>(starts) + sequence) / int32_t(kScaleAtomRows);
-    };
-    MxTileSource{q.first, k.first, head_kv, t.head * p.scale_tiles_q + atom(p.scale_offsets_q, batch_q),
-                 head_kv * p.scale_tiles_k + atom(p.scale_offsets_k, batch)}
+    MxTileSource{q.first, k.first, head_kv, t.head * p.scale_tiles_q + atom_q,
+                 head_kv * p.scale_tiles_k + atom_k}
         .store(to);
   }
 
