@@ -137,8 +137,8 @@ std::string Races::remedy(Problem why, const Record& old, const Access& now) con
     case Problem::InitFence:
       if (before(old, now))
         return "missing: nothing makes the init visible to the async proxy, which counts bytes or arrives "
-               "there\n  remedy: fence.mbarrier_init.release.cluster by the thread that initialises, after it "
-               "and before the barrier";
+               "there\n  remedy: fence.mbarrier_init.release.cluster by the thread that initialises, "
+               "after it and before the barrier";
       return "missing: a relaxed cluster barrier comes after the init, but hands nothing on\n  remedy: "
              "fence.mbarrier_init.release.cluster between the init and the arrival at the cluster barrier";
     default:
