@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 
 using mxfa::test::Driver;
+using mxfa::test::open_fresh_copy;
 
 namespace {
 
@@ -192,4 +193,42 @@ TEST_CASE("a created context is current until it is destroyed, and its memory go
   CHECK(now == before);
   CHECK(cu.cuMemFree_v2(memory) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuCtxCreate_v4(&created, nullptr, 0xffff00, 0) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("MXFA_EMU_DEVICES: devices with a context each, whose modules stay with them",
+          "[driver][emulator-only]") {
+  void* library = open_fresh_copy();
+  const auto call = [&](const char* name, auto... arguments) {
+    return function_of<CUresult (*)(decltype(arguments)...)>(library, name)(arguments...);
+  };
+  setenv("MXFA_EMU_DEVICES", "many", 1);
+  CHECK(call("cuInit", 0u) == CUDA_ERROR_INVALID_VALUE);
+  setenv("MXFA_EMU_DEVICES", "2", 1);
+  REQUIRE(call("cuInit", 0u) == CUDA_SUCCESS);
+  unsetenv("MXFA_EMU_DEVICES");
+  int count = 0;
+  CHECK(call("cuDeviceGetCount", &count) == CUDA_SUCCESS);
+  CHECK(count == 2);
+  CUdevice device = -1;
+  CHECK(call("cuDeviceGet", &device, 2) == CUDA_ERROR_INVALID_DEVICE);
+  REQUIRE(call("cuDeviceGet", &device, 1) == CUDA_SUCCESS);
+  CUcontext contexts[2];
+  for (int k = 0; k < 2; ++k) REQUIRE(call("cuDevicePrimaryCtxRetain", &contexts[k], k) == CUDA_SUCCESS);
+  CHECK(contexts[0] != contexts[1]);
+  REQUIRE(call("cuCtxSetCurrent", contexts[1]) == CUDA_SUCCESS);
+  CHECK(call("cuCtxGetDevice", &device) == CUDA_SUCCESS);
+  CHECK(device == 1);
+  const char* text =
+      ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing()\n{\n  ret;\n}\n";
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  REQUIRE(call("cuModuleLoadData", &module, static_cast<const void*>(text)) == CUDA_SUCCESS);
+  REQUIRE(call("cuModuleGetFunction", &function, module, "nothing") == CUDA_SUCCESS);
+  const auto launch = [&] {
+    return call("cuLaunchKernel", function, 1u, 1u, 1u, 32u, 1u, 1u, 0u, CUstream{},
+                static_cast<void**>(nullptr), static_cast<void**>(nullptr));
+  };
+  CHECK(launch() == CUDA_SUCCESS);
+  REQUIRE(call("cuCtxSetCurrent", contexts[0]) == CUDA_SUCCESS);
+  CHECK(launch() == CUDA_ERROR_INVALID_HANDLE);
 }

@@ -184,6 +184,14 @@ TEST_CASE("the cluster attribute must divide the grid and stay within 8, or 16 w
   CHECK(launch.with("nothing", 32, {cluster_of(32)}) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
 }
 
+TEST_CASE("rt-cluster-16: a cluster of 16 without the opt-in is refused with 16, 8 and the attribute",
+          "[driver][emulator-only]") {
+  Launcher launch("b200");
+  CHECK(launch.with("nothing", 16, {cluster_of(16)}) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(
+      mentions(launch.cu.last_report(), {"16 CTAs", "8 are possible", "NON_PORTABLE_CLUSTER_SIZE_ALLOWED"}));
+}
+
 TEST_CASE("hints are taken and unsupported launch attributes are refused by name",
           "[driver][emulator-only]") {
   Launcher launch("b200");

@@ -1,5 +1,6 @@
 // Contexts: the primary one and those that cuCtxCreate makes.  A context owns modules, streams, events and
-// memory; there is one device, so a context is little more than an owner and a place for the sticky error.
+// memory.  Devices are alike and share one memory and one address space, so a context is little more than an
+// owner and a place for the sticky error.
 //
 // Unlike hardware, where only the end of the process helps, destroying or resetting a context clears its
 // sticky error: a test or a checker can go on to its next case.
@@ -16,11 +17,17 @@ CUcontext handle_of(Context* context) { return reinterpret_cast<CUcontext>(conte
 Context& require_handle(CUcontext handle) {
   auto* context = reinterpret_cast<Context*>(handle);
   if (!context) refuse(CUDA_ERROR_INVALID_VALUE, "the context is null");
-  if (context == &driver().primary) return *context;
+  for (const auto& primary : driver().primaries)
+    if (context == primary.get()) return *context;
   for (const auto& known : driver().contexts) {
     if (known.get() == context) return *context;
   }
   refuse(CUDA_ERROR_INVALID_CONTEXT, "{} is not a context", fmt::ptr(handle));
+}
+
+Context& primary_of(CUdevice device) {
+  require_device(device);
+  return *driver().primaries[static_cast<size_t>(device)];
 }
 
 void create(CUcontext* out, unsigned flags, CUdevice device) {
@@ -28,6 +35,7 @@ void create(CUcontext* out, unsigned flags, CUdevice device) {
   require_device(device);
   if (flags & ~kContextFlags) refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
   auto context = std::make_unique<Context>();
+  context->device = device;
   context->alive = true;
   context->flags = flags;
   context_stack().push_back(context.get());
@@ -58,7 +66,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
   return api(__func__, [&] {
     require_device(device);
     require(out, "pctx");
-    Context& primary = driver().primary;
+    Context& primary = primary_of(device);
     if (primary.alive && primary.sticky != CUDA_SUCCESS) refuse(primary.sticky);
     primary.primary = primary.alive = true;
     ++primary.retained;
@@ -69,7 +77,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return api(__func__, [&] {
     require_device(device);
-    Context& primary = driver().primary;
+    Context& primary = primary_of(device);
     if (!primary.retained) refuse(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
     if (--primary.retained == 0) destroy_context(primary);
   });
@@ -77,10 +85,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 MXFA_SAME_FUNCTION(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return api(__func__, [&] {
-    require_device(device);
-    destroy_context(driver().primary);
-  });
+  return api(__func__, [&] { destroy_context(primary_of(device)); });
 }
 MXFA_SAME_FUNCTION(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2)
 
@@ -89,8 +94,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
     require_device(device);
     require(flags, "flags");
     require(active, "active");
-    *flags = driver().primary.flags;
-    *active = driver().primary.alive;
+    *flags = primary_of(device).flags;
+    *active = primary_of(device).alive;
   });
 }
 
@@ -98,7 +103,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   return api(__func__, [&] {
     require_device(device);
     if (flags & ~kContextFlags) refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
-    driver().primary.flags = flags;
+    primary_of(device).flags = flags;
   });
 }
 MXFA_SAME_FUNCTION(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2)
@@ -166,9 +171,9 @@ CUresult cuCtxGetCurrent(CUcontext* out) {
 
 CUresult cuCtxGetDevice(CUdevice* device) {
   return api(__func__, [&] {
-    require_context();
+    const Context& context = require_context();
     require(device, "device");
-    *device = 0;
+    *device = context.device;
   });
 }
 

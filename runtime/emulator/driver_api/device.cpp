@@ -13,8 +13,23 @@ namespace {
 // Room for red zones and module variables beside the memory that programs may allocate.
 constexpr uint64_t kArenaSlack = 64ull << 30;
 
+// MXFA_EMU_DEVICES: how many devices there are, all alike; read by every cuInit, which may add some.
+int device_count() {
+  const char* text = std::getenv("MXFA_EMU_DEVICES");
+  if (!text || !*text) return 1;
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (*end || count < 1 || count > 8)
+    refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_DEVICES={}: 1 to 8 are allowed", text);
+  return static_cast<int>(count);
+}
+
 void initialize() {
   Driver& state = driver();
+  for (int k = static_cast<int>(state.primaries.size()); k < device_count(); ++k) {
+    state.primaries.push_back(std::make_unique<Context>());
+    state.primaries.back()->device = k;
+  }
   if (state.initialized) return;
   const char* key = std::getenv("MXFA_EMU_DEVICE");
   try {
@@ -27,10 +42,11 @@ void initialize() {
 }
 
 // Distinct for every model and stable over runs.
-CUuuid device_uuid() {
+CUuuid device_uuid(CUdevice device) {
   CUuuid uuid{};
   const std::string text = "mxfa-" + driver().device.model.key;
-  std::memcpy(uuid.bytes, text.data(), std::min(text.size(), sizeof uuid.bytes));
+  std::memcpy(uuid.bytes, text.data(), std::min(text.size(), sizeof uuid.bytes - 1));
+  uuid.bytes[sizeof uuid.bytes - 1] = static_cast<char>(device);
   return uuid;
 }
 
@@ -54,7 +70,7 @@ CUresult cuDeviceGetCount(int* count) {
   return api(__func__, [&] {
     require_initialized();
     require(count, "count");
-    *count = 1;
+    *count = static_cast<int>(driver().primaries.size());
   });
 }
 
@@ -63,7 +79,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     require_initialized();
     require(device, "device");
     require_device(ordinal);
-    *device = 0;
+    *device = ordinal;
   });
 }
 
@@ -80,7 +96,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   return api(__func__, [&] {
     require_device(device);
     require(uuid, "uuid");
-    *uuid = device_uuid();
+    *uuid = device_uuid(device);
   });
 }
 MXFA_SAME_FUNCTION(cuDeviceGetUuid, cuDeviceGetUuid_v2)
@@ -121,7 +137,7 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     require_device(device);
     require(text, "pciBusId");
     if (length < 13) refuse(CUDA_ERROR_INVALID_VALUE, "length {} is too short for a PCI bus id (13)", length);
-    std::snprintf(text, length, "0000:00:00.0");
+    std::snprintf(text, length, "0000:%02x:00.0", static_cast<unsigned>(device));
   });
 }
 
@@ -130,7 +146,7 @@ CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) 
     require(can_access, "canAccessPeer");
     require_device(device);
     require_device(peer);
-    *can_access = 0;  // a device is no peer of itself
+    *can_access = 0;  // peer access is not modelled
   });
 }
 

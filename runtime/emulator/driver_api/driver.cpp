@@ -40,7 +40,10 @@ void require_initialized() {
 
 void require_device(CUdevice device) {
   require_initialized();
-  if (device != 0) refuse(CUDA_ERROR_INVALID_DEVICE, "device {} does not exist; the only one is 0", device);
+  const auto devices = static_cast<int>(driver().primaries.size());
+  if (device < 0 || device >= devices)
+    refuse(CUDA_ERROR_INVALID_DEVICE, "device {} does not exist; there {} {} (MXFA_EMU_DEVICES)", device,
+           devices == 1 ? "is only" : "are", devices == 1 ? "device 0" : fmt::format("{}", devices));
 }
 
 Context& require_context() {

@@ -1,4 +1,4 @@
-// The state behind the driver ABI: one device, its contexts, and everything a handle can name.  driver_api/
+// The state behind the driver ABI: a device or several alike, their contexts, and everything a handle can name.  driver_api/
 // owns all of it. Every entry point runs inside api(): one lock (streams are eager, so calls are serial
 // anyway) and one place that turns refusals and exceptions into a CUresult and a sentence on stderr.
 #pragma once
@@ -68,6 +68,7 @@ struct Event {
 };
 
 struct Context {
+  CUdevice device = 0;
   bool primary = false;
   unsigned retained = 0;  // primary: cuDevicePrimaryCtxRetain less Release
   unsigned flags = 0;
@@ -93,7 +94,7 @@ struct Driver {
   std::string last_report;
   std::map<std::string, std::string> sync_sites;  // by kernel, as JSON; of modules loaded for MXFA_EMU_MUTATE
 
-  Context primary;
+  std::vector<std::unique_ptr<Context>> primaries;  // of each device
   std::vector<std::unique_ptr<Context>> contexts;  // never freed, so that a stale handle is recognised
   std::map<uint64_t, Allocation> allocations;
   std::map<void*, size_t> host_allocations;

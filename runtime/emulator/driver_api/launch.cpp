@@ -299,6 +299,12 @@ void run(Context& context, Launch& launch, CheckMode mode) {
 void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, void** extra) {
   Context& context = require_context();
   const Function& function = require_function(handle);
+  if (const Context* owner = function.module->context; owner && owner->device != context.device)
+    refuse(
+        CUDA_ERROR_INVALID_HANDLE,
+        "the kernel belongs to a module of device {}, and a context of device {} is current; load the module "
+        "there too",
+        owner->device, context.device);
   require_stream(config.hStream);
   const LaunchOptions options = read_attributes(config);
   Launch launch;
