@@ -176,6 +176,7 @@ void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
 void add_tiles_sm90(mxfa_plan& plan) {
   const Driver& driver = plan.context->driver;
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int64_t element = plan.attention.dtype == MXFA_MXFP8 ? 1 : 2;
   const RowTilePlan rows = plan_row_tiles({.q = &plan.q,
                                            .k = &plan.k,
                                            .heads = plan.attention.heads_q,
@@ -185,7 +186,7 @@ void add_tiles_sm90(mxfa_plan& plan) {
                                            .tile_n = key_rows(plan.kernel->config),
                                            .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
                                            .multiprocessors = multiprocessors,
-                                           .row_bytes = int64_t{plan.attention.head_dim} * 2 * 2 *
+                                           .row_bytes = int64_t{plan.attention.head_dim} * element * 2 *
                                                         plan.attention.heads_kv / plan.attention.heads_q,
                                            .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
   plan.tile_count = plan.slot_count = uint32_t(rows.tiles.size());
