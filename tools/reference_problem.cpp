@@ -28,6 +28,7 @@ reference::AttentionOptions attention_numerics(const std::string& arch, const Sh
   // A kernel that does not look for the row maximum moves its reference point when sums have grown.
   const auto kernel = nlohmann::json::parse(shape.kernel.empty() ? "{}" : shape.kernel);
   if (!mxfp8 && kernel.value("skip_maximum", 0) != 0) options.row_maximum = reference::RowMaximum::kUnknown;
+  if (kernel.value("exp2_emulation_degree", 3) == 2) options.exp2_error = 2.2e-3;  // a parabola, not a cubic
   return options;
 }
 

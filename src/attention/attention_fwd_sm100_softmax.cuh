@@ -7,7 +7,8 @@
 // FlashAttention-4).
 //
 // Fields of ::Config: load_maximum (sm_103a: the load of S brings its maximum), skip_maximum (BF16: see
-// softmax_without_maximum), exp2_emulation_period, exp2_emulation_count, exp2_emulation_first_fragment.
+// softmax_without_maximum), exp2_emulation_period, exp2_emulation_count, exp2_emulation_first_fragment,
+// exp2_emulation_degree.
 #pragma once
 #include "ptx/convert.cuh"
 #include "ptx/fence.cuh"
@@ -52,10 +53,13 @@ MXFA_CONSTEXPR bool is_emulated(uint32_t fragment, uint32_t column) {
          column % kEmulationPeriod >= kEmulationPeriod - kEmulationCount;
 }
 
+inline constexpr uint32_t kEmulationDegree = Config::exp2_emulation_degree;
+static_assert(kEmulationDegree == 2 || kEmulationDegree == 3, "exp2_emulation_degree is 2 or 3");
+
 // 2^x on the FMA pipe for x <= 127, both halves of a pair.  Adding 1.5 * 2^23 rounding down leaves floor(x)
-// in the low mantissa bits; the fraction goes through a cubic (minimax for the relative error, 8.8e-5;
-// coefficients of FlashAttention-4); floor(x) is added to the exponent field.  From -127 down the result is
-// exactly +0, so masked scores (-inf) stay exact.
+// in the low mantissa bits; the fraction goes through a cubic or a parabola (minimax for the relative error,
+// 8.8e-5 and 2.1e-3; coefficients of FlashAttention-4); floor(x) is added to the exponent field.  From -127
+// down the result is exactly +0, so masked scores (-inf) stay exact.
 MXFA_DEVICE void exp2_polynomial(uint64_t x2, float& y0, float& y1) {
   constexpr float kRound = 12582912.0f;
   float x0, x1;
@@ -64,9 +68,13 @@ MXFA_DEVICE void exp2_polynomial(uint64_t x2, float& y0, float& y1) {
   const uint64_t rounded = ptx::add_rm_ftz_f32x2(x, ptx::pack_f32x2(kRound, kRound));
   const uint64_t floor = ptx::add_rn_ftz_f32x2(rounded, ptx::pack_f32x2(-kRound, -kRound));
   const uint64_t f = ptx::fma_rn_ftz_f32x2(floor, ptx::pack_f32x2(-1.0f, -1.0f), x);
-  uint64_t y = ptx::pack_f32x2(0.077119089663028717041015625f, 0.077119089663028717041015625f);
-  y = ptx::fma_rn_ftz_f32x2(y, f, ptx::pack_f32x2(0.227564394474029541015625f, 0.227564394474029541015625f));
-  y = ptx::fma_rn_ftz_f32x2(y, f, ptx::pack_f32x2(0.695146143436431884765625f, 0.695146143436431884765625f));
+  constexpr bool kCubic = kEmulationDegree == 3;
+  constexpr float kFirst = kCubic ? 0.695146143436431884765625f : 0.6657850742340087890625f,
+                  kSecond = kCubic ? 0.227564394474029541015625f : 0.330107033252716064453125f,
+                  kThird = 0.077119089663028717041015625f;
+  uint64_t y = ptx::pack_f32x2(kSecond, kSecond);
+  if constexpr (kCubic) y = ptx::fma_rn_ftz_f32x2(ptx::pack_f32x2(kThird, kThird), f, y);
+  y = ptx::fma_rn_ftz_f32x2(y, f, ptx::pack_f32x2(kFirst, kFirst));
   y = ptx::fma_rn_ftz_f32x2(y, f, ptx::pack_f32x2(1.0f, 1.0f));
   float r0, r1;
   ptx::unpack_f32x2(rounded, r0, r1);

@@ -152,6 +152,7 @@ void check_kernel_rounding(const AttentionInputs& in, const AttentionOutputs& ou
   AttentionOptions numerics =
       hopper ? hopper_kernel_numerics(in.mxfp8, in.dynamic_p) : kernel_numerics(in.mxfp8, in.dynamic_p);
   if (!hopper) numerics.row_maximum = in.row_maximum;
+  if (in.exp2_error > 0) numerics.exp2_error = in.exp2_error;
   const AttentionResult want = attention_forward(in.problem, in.q, in.k, in.v, numerics);
   const auto got = bf16_to_double(std::span<const uint16_t>(outputs.o));
   const AttentionDeviation distance = attention_deviation(in.problem, got, want.o);

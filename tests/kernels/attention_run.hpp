@@ -19,6 +19,7 @@ struct AttentionInputs {
   reference::QuantizedTensor mx_q, mx_k, mx_v;  // MXFP8 only: Q and K along D, V along tokens
   std::vector<double> q, k, v;                  // of the stored operands
   std::string kernel;                           // JSON of kernel configuration overrides; empty: none
+  double exp2_error = 0;  // of the kernel's exponentials; 0: as shipped
   // What the reference may assume of the kernel's reference point.
   reference::RowMaximum row_maximum = reference::RowMaximum::kBlockWalk;
 };

@@ -128,6 +128,17 @@ TEST_CASE("exp2 on the special function unit alone is within its smaller error",
   }
 }
 
+// E4M3 rounds P by up to 2^-4 of it, thirty times the error of the parabola.
+TEST_CASE("exp2 by a parabola keeps the accuracy of MXFP8", "[attention][sm_100]") {
+  for (const int head_dim : {64, 128}) {
+    INFO(head_dim);
+    AttentionInputs inputs = make_inputs(problem_of({129, 40}, {300, 65}, 1, head_dim), /*mxfp8=*/true);
+    inputs.kernel = R"({"exp2_emulation_degree": 2, "exp2_emulation_count": 8})";
+    inputs.exp2_error = 2.2e-3;
+    check_all(inputs);
+  }
+}
+
 TEST_CASE("Rows without keys are +0 with LSE = -infinity, over poisoned outputs", "[attention][sm_100]") {
   for (const Format& f : kFormats) {
     INFO(name(f));
