@@ -25,8 +25,9 @@ def bench(program, files, options):
             capture_output=True, text=True)
         try:
             rows = json.loads(pathlib.Path(out.name).read_text())["rows"]
-        except json.JSONDecodeError:
-            raise SystemExit(f"{program} bench wrote no results: {run.stderr.strip()}")
+        except json.JSONDecodeError:  # a configuration that does not compile ends the run
+            errors = [line for line in run.stderr.splitlines() if "error" in line]
+            return {}, errors[:1] or [run.stderr.strip()]
     good = {}
     for row in rows:
         if row["verdict"] == "pass":

@@ -16,8 +16,8 @@ struct CostedTile {
   int32_t pair;  // (sequence, head), in the order of the list
 };
 
-// Of L2, for the keys and values of a group of pairs (measured, docs/hopper.md); rounds of tiles that even out
-// the end of the launch.
+// Of L2, for the keys and values of a group of pairs (measured, docs/hopper.md); rounds of tiles that even
+// out the end of the launch.
 constexpr double kL2Share = 0.1;
 constexpr int64_t kLastRounds = 3;
 
@@ -65,8 +65,12 @@ std::vector<CostedTile> list_row_tiles(const RowTileProblem& p, double two_unit_
       work.push_back(pair);
     }
   }
+  // Without a mask the tiles of a pair cost the same and are neighbours anyway; one list then has the narrow
+  // tiles, which even out the end, at its end.
+  const bool masked = p.window_left >= 0 || p.window_right >= 0;
   const std::vector<int32_t> groups =
-      group_pairs(work, int64_t(double(p.l2_bytes) * kL2Share), kLastRounds * p.multiprocessors);
+      masked ? group_pairs(work, int64_t(double(p.l2_bytes) * kL2Share), kLastRounds * p.multiprocessors)
+             : std::vector<int32_t>(work.size(), 0);
   // Costs within half a block are equal: neighbours then share keys and values in L2.
   std::sort(tiles.begin(), tiles.end(), [&](const CostedTile& x, const CostedTile& y) {
     const auto key = [&](const CostedTile& t) {
