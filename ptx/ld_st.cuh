@@ -147,7 +147,8 @@ MXFA_DEVICE void red_global_add_v4_f32(float* address, float x, float y, float z
                : "memory");
 }
 
-// red.relaxed.gpu.global.add.noftz.v4.f16x2 -- eight halves, 16-byte aligned, each one atomic; PTX 8.1, sm_90.
+// red.relaxed.gpu.global.add.noftz.v4.f16x2 -- eight halves, 16-byte aligned, each one atomic; PTX 8.1,
+// sm_90.
 MXFA_DEVICE void red_global_add_v4_f16x2(void* address, const U32x4& x) {
   asm volatile("red.relaxed.gpu.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};"
                :

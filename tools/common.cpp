@@ -49,8 +49,8 @@ void add_common_flags(CLI::App& command, CommonFlags& flags, const char* seed) {
 
 void add_scheduler_flag(CLI::App& command, CommonFlags& flags) {
   command.add_option("--scheduler", flags.scheduler,
-                     "who computes which tile of an attention forward on Blackwell: automatic, static, zigzag, "
-                     "lpt or clc (default: kernel.scheduler of the shape file, then automatic)");
+                     "who computes which tile of an attention forward on Blackwell: automatic, static, "
+                     "zigzag, lpt or clc (default: kernel.scheduler of the shape file, then automatic)");
 }
 
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags) {

@@ -44,8 +44,8 @@ struct KeyTilePlan {
 
 // Every key of every sequence exactly once a key/value head, seen or not: the kernel writes the zeros.
 // Heaviest first within groups of (sequence, head) pairs whose queries and dQ fit in L2, for the first free
-// CTA; tiles of about the same weight in the order sequence, head, keys.  Throws mxfa::Error where the list is too long for the kernel's
-// numbers.
+// CTA; tiles of about the same weight in the order sequence, head, keys.  Throws mxfa::Error where the list
+// is too long for the kernel's numbers.
 KeyTilePlan plan_key_tiles(const KeyTileProblem& problem);
 
 // Query tiles that a tile of keys walks for each query head.

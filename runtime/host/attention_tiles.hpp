@@ -1,9 +1,9 @@
 // Tiles of attention_fwd_sm90: which CTA computes which query rows, for the shortest time on all SMs.
 //
 // A sequence is cut into runs of up to tile_rows/64 units of 64 query rows.  CTAs take tiles in the order of
-// the list, the first free CTA the next tile, so the list is ordered heaviest first within groups that share
-// keys and values in L2 (attention_l2_groups.hpp), and the end of the launch is as even as the model below can
-// make it.
+// the list, the first free CTA the next tile, so the list is ordered heaviest first (under a mask within
+// groups that share keys and values in L2, attention_l2_groups.hpp), and the end of the launch is as even as
+// the model below can make it.
 #pragma once
 
 #include <vector>

@@ -63,8 +63,8 @@ struct AttentionBwdFinish {
       units += int64_t(p.heads_q) * p.dq_units * kUnitBytes;
     }
     bf16_bits* out = pointer<bf16_bits>(p.dq) + (int64_t(q.first) + row) * p.stride_dq + head * kD;
-    store_warp_rows<kD>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out, p.stride_dq, q.length - row,
-                        lane);
+    store_warp_rows<kD>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out, p.stride_dq,
+                        q.length - row, lane);
   }
 };
 

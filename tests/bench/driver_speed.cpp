@@ -25,7 +25,7 @@
 namespace {
 
 // 24 instructions a turn in the proportions of a softmax loop: loads, FMA, ex2, maxima, integer addresses, a
-// store.
+// store.  Threads write the lower half of the box, each its own place, and read anywhere in the upper one.
 const char* const kMix = R"(
 .version 8.6
 .target sm_90
@@ -46,6 +46,8 @@ const char* const kMix = R"(
   mov.f32 %f2, 0f3F800000;
   mov.f32 %f9, 0f00000000;
   st.shared.v4.f32 [%r4], {%f1, %f2, %f1, %f2};
+  st.shared.v4.f32 [%r4+4096], {%f1, %f2, %f1, %f2};
+  bar.sync 0;
 again:
   ld.shared.v4.f32 {%f3, %f4, %f5, %f6}, [%r4];
   fma.rn.ftz.f32 %f3, %f3, %f2, %f1;
@@ -64,7 +66,7 @@ again:
   xor.b32 %r6, %r6, %r5;
   and.b32 %r6, %r6, 4080;
   add.u32 %r7, %r3, %r6;
-  ld.shared.f32 %f10, [%r7];
+  ld.shared.f32 %f10, [%r7+4096];
   setp.gt.ftz.f32 %p1, %f10, %f9;
   selp.f32 %f6, %f10, %f6, %p1;
   st.shared.v4.f32 [%r4], {%f3, %f4, %f5, %f6};

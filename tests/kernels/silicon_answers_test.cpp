@@ -1,10 +1,10 @@
-// What a real H200 gave for small inputs, kept in tests/data/silicon/attention_h200.bin, against what this device
-// gives: on the CPU driver that is its agreement with hardware, on a GPU that the kernels still compute the
-// same.  MXFA_RECORD_ANSWERS=FILE writes the file instead (on a GPU).
+// What a real H200 gave for small inputs, kept in tests/data/silicon/attention_h200.bin, against what this
+// device gives: on the CPU driver that is its agreement with hardware, on a GPU that the kernels still
+// compute the same.  MXFA_RECORD_ANSWERS=FILE writes the file instead (on a GPU).
 //
-// Both compute the same products in the same order.  They may differ in ex2.approx (2 ulp of FP32, PTX ISA), so
-// seldom, and then by the rounding of a P near a tie, of the dS made of it and of the sum: three BF16 ulps of
-// an addend at most.  (mxfp8_quantize is not here: it equals the reference byte for byte on every device.)
+// Both compute the same products in the same order.  They may differ in ex2.approx (2 ulp of FP32, PTX ISA),
+// so seldom, and then by the rounding of a P near a tie, of the dS made of it and of the sum: three BF16 ulps
+// of an addend at most.  (mxfp8_quantize is not here: it equals the reference byte for byte everywhere.)
 #include <cmath>
 #include <cstdlib>
 #include <fstream>

@@ -95,7 +95,8 @@ const MxfaEmbedded kFakeSources[] = {{"src/attention.cuh", FAKE_KERNEL("attentio
 const MxfaEmbedded kFakeConfigs[] = {
     {"configs/kernels/attention_fwd_sm100.json",
      R"({"kernel": "attention_fwd_sm100", "source": "src/attention.cuh", "archs": ["sm_100a", "sm_103a"],
-         "choices": [{"when": {}, "set": {"kv_stages": 3, "o_box_rows": 32, "scheduler": 0, "max_ctas": 0, "pack_heads": 0}}],
+         "choices": [{"when": {}, "set": {"kv_stages": 3, "o_box_rows": 32, "scheduler": 0, "max_ctas": 0,
+                                           "pack_heads": 0}}],
          "limits": {"kv_stages": [2, 8, 1]}})"},
     {"configs/kernels/attention_fwd_sm90.json",
      R"({"kernel": "attention_fwd_sm90", "source": "src/attention_sm90.cuh", "archs": ["sm_90a"],

@@ -290,7 +290,7 @@ TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
     CAPTURE(block, quantised.refused, quantised.failures);
     CHECK(std::string(quantised.verdict()) == "pass");
     CHECK(quantised.work == 4.0 * 64 * 2 * (3 * 5 + 40 * 300));
-    CHECK(quantised.check["sqnr_db"].get<double>() > 50);  // rounding of O: the operands are what it was given
+    CHECK(quantised.check["sqnr_db"].get<double>() > 50);  // rounding of O: the operands are as given
   }
 
   const Shape mxfp8 = shape_of(R"({"op":"attn_bwd","dtype":"mxfp8","head_dim":64,"heads_q":1,)"

@@ -45,10 +45,10 @@ TEST_CASE("check compares dQ as well where the backward is deterministic") {
   const Workplace workplace;
   // Two tiles of keys add to one dQ.
   const auto bits = [&](const char* deterministic) {
-    const std::string shape =
-        std::string(
-            R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,"seqlens_q":[40],"seqlens_k":[200],)") +
-        R"("backward":{"deterministic":)" + deterministic + "}}";
+    const std::string shape = std::string(R"({"op":"attn_bwd","dtype":"bf16","head_dim":64,"heads_q":1,)"
+                                          R"("seqlens_q":[40],"seqlens_k":[200],)"
+                                          R"("backward":{"deterministic":)") +
+                              deterministic + "}}";
     const ProgramResult result =
         workplace.run({"check", workplace.write("shape.json", shape), "--device", "emulator:h200",
                        "--schedules", "2", "--no-reference", "--json", workplace.path("report.json")});

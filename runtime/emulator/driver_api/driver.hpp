@@ -1,6 +1,7 @@
-// The state behind the driver ABI: a device or several alike, their contexts, and everything a handle can name.  driver_api/
-// owns all of it. Every entry point runs inside api(): one lock (streams are eager, so calls are serial
-// anyway) and one place that turns refusals and exceptions into a CUresult and a sentence on stderr.
+// The state behind the driver ABI: a device or several alike, their contexts, and everything a handle can
+// name.  driver_api/ owns all of it.  Every entry point runs inside api(): one lock (streams are eager, so
+// calls are serial anyway) and one place that turns refusals and exceptions into a CUresult and a sentence on
+// stderr.
 #pragma once
 
 #include <fmt/format.h>

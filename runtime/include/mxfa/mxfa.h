@@ -158,10 +158,10 @@ typedef struct mxfa_attention_backward_options {
  * dQ over the batch.  options may be NULL: the defaults.  An option or a device that this version has no
  * kernel for is refused by name.  attention->kernel overrides the main kernel's configuration.
  *
- * The workspace holds dQ in FP32, 4 * head_dim bytes (FP16: 2 * head_dim) a query and query head, each sequence padded to 8
- * queries (with broadcast_q one Q, in up to 16 copies), and 8 bytes a query and query head for LSE and delta,
- * padded to 64 or 128 queries; mxfa_plan_describe lists its parts.  What it holds before a launch does not
- * matter. */
+ * The workspace holds dQ in FP32, 4 * head_dim bytes (FP16: 2 * head_dim) a query and query head, each
+ * sequence padded to 8 queries (with broadcast_q one Q, in up to 16 copies), and 8 bytes a query and query
+ * head for LSE and delta, padded to 64 or 128 queries; mxfa_plan_describe lists its parts.  What it holds
+ * before a launch does not matter. */
 MXFA_API mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const mxfa_attention* attention,
                                                   const mxfa_attention_backward_options* options,
                                                   mxfa_plan** plan);
