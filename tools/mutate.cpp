@@ -206,12 +206,20 @@ void judge(const Ended& end, const std::string& bits, Site& site) {
 struct Known {
   std::string kernel, kind, text, called_at, verdict, reason;
   bool used = false;
-  // `text` is the line of the kernel, `called_at` (if given) the line that calls its function.
-  bool fits(const std::string& of, const Site& site) const {
-    return kernel == of && kind == site.kind && text == site.lines[0] &&
-           (called_at.empty() || (site.lines.size() > 1 && called_at == site.lines[1]));
-  }
 };
+// The entry for a site: `text` is the line of the kernel, `called_at` the line that calls its function or,
+// where none is given for that, one of the calls that lead there; one without `called_at` is for the rest.
+Known* find_known(std::vector<Known>& known, const std::string& kernel, const Site& site) {
+  const auto find = [&](const std::string& called_at) -> Known* {
+    for (Known& k : known)
+      if (k.kernel == kernel && k.kind == site.kind && k.text == site.lines[0] && k.called_at == called_at)
+        return &k;
+    return nullptr;
+  };
+  for (size_t i = 1; i < site.lines.size(); ++i)
+    if (Known* k = find(site.lines[i])) return k;
+  return find("");
+}
 constexpr const char* kEquivalent = "equivalent";  // the kernel does not need it
 // The kernel needs it, but the checks do not look there, or the shape does not get there.
 constexpr const char* kGaps[] = {"not modelled", "not reached"};
@@ -346,11 +354,10 @@ int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shap
     ordered_json list = ordered_json::array();
     for (Site& site : sites) {
       if (site.finding == "silent") {
-        for (Known& k : known) {
-          if (!k.fits(kernel, site)) continue;
-          site.finding = k.verdict;
-          site.reason = k.reason;
-          k.used = true;
+        if (Known* k = find_known(known, kernel, site)) {
+          site.finding = k->verdict;
+          site.reason = k->reason;
+          k->used = true;
         }
       }
       tally.count(site.finding);

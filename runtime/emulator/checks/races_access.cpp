@@ -67,7 +67,10 @@ uint32_t Races::lane_at(const Record& r, uint32_t byte) const {
 bool Races::same_lanes(const Record& old, const Access& now) const {
   if (old.pattern == kOtherLanes || now.record.pattern == kOtherLanes) return true;  // not known
   if (old.pattern == kEveryLane || now.record.pattern == kEveryLane) return old.pattern == now.record.pattern;
-  for (uint32_t m = old.mask & now.record.mask; m; m &= m - 1) {
+  const uint32_t common = old.mask & now.record.mask;
+  if (old.pattern == now.record.pattern && !((old.flags | now.record.flags) & kWork))
+    return old.lane == now.record.lane || !common;  // the usual case, without the loop
+  for (uint32_t m = common; m; m &= m - 1) {
     const auto byte = static_cast<uint32_t>(std::countr_zero(m));
     if (lane_at(old, byte) != lane_at(now.record, byte)) return false;
   }
