@@ -18,8 +18,9 @@ CommonFlags emulated(const CommonFlags& flags) {
   const DeviceChoice choice = parse_device(flags.device_or_null());
   if (choice.kind == DeviceChoice::Kind::kGpu)
     throw InputError(
-        "check runs on the CPU driver only, and the device is \"gpu\"; leave it out or choose emulator, "
-        "emulator:b200, emulator:gb300 or emulator:h200");
+        fmt::format("check runs on the CPU driver only, and the device is \"gpu{}\"; leave it out or choose "
+                    "emulator, emulator:b200, emulator:gb300 or emulator:h200",
+                    choice.ordinal < 0 ? "" : fmt::format(":{}", choice.ordinal)));
   if (choice.kind == DeviceChoice::Kind::kAuto) result.device = "emulator";
   result.seed.reset();  // the data are those of the shape file
   return result;

@@ -36,8 +36,8 @@ uint64_t parse_seed(const std::string& text) {
 
 void add_common_flags(CLI::App& command, CommonFlags& flags, const char* seed) {
   command.add_option("--device", flags.device,
-                     "auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200 (default: "
-                     "MXFA_DEVICE, then auto)");
+                     "auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200; gpu:1, "
+                     "emulator:b200:1: the second of several (default: MXFA_DEVICE, then auto)");
   command.add_option("--json", flags.json,
                      "also write the results as JSON to this file; '-': to stdout instead of the table");
   // As text: CLI11 2.1 turns -1 into a large number.

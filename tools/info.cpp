@@ -27,7 +27,11 @@ ordered_json attempt(Part&& part) {
 ordered_json driver_part(const DeviceChoice& choice) {
   return attempt([&]() -> ordered_json {
     const Driver driver = load_driver(choice);
+    int devices = 0;
+    driver.check(driver.cuDeviceGetCount(&devices), "cuDeviceGetCount");
     return {{"device", driver.device_name},
+            {"number", driver.device},
+            {"devices", devices},
             {"capability", fmt::format("{}.{}", driver.compute_major, driver.compute_minor)},
             {"arch", driver.arch},
             {"multiprocessors", driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)},
@@ -92,9 +96,10 @@ int info(const CommonFlags& flags) {
   const JsonReport report(flags.json);
   const DeviceChoice chosen = parse_device(flags.device_or_null());  // a wrong name is a usage error
   ordered_json gpu, emulator;
-  if (chosen.kind != DeviceChoice::Kind::kEmulator) gpu = driver_part({DeviceChoice::Kind::kGpu, {}});
+  if (chosen.kind != DeviceChoice::Kind::kEmulator)
+    gpu = driver_part({DeviceChoice::Kind::kGpu, {}, chosen.ordinal});
   if (chosen.kind != DeviceChoice::Kind::kGpu)
-    emulator = driver_part({DeviceChoice::Kind::kEmulator, chosen.model});
+    emulator = driver_part({DeviceChoice::Kind::kEmulator, chosen.model, chosen.ordinal});
   const ordered_json nvrtc = nvrtc_part(), cache = cache_part(), kernels = kernels_part();
 
   const bool has_gpu = !gpu.is_null() && !gpu.contains("missing");
@@ -103,6 +108,8 @@ int info(const CommonFlags& flags) {
   std::string result;
   if (!has_nvrtc) {
     result = "not ready: no compiler. Run 'make setup', or name libnvrtc.so.13 in MXFA_NVRTC";
+  } else if (!has_gpu && !has_emulator && chosen.ordinal >= 0) {  // one device was asked for by its number
+    result = "not ready: " + (gpu.is_null() ? emulator : gpu)["missing"].get<std::string>();
   } else if (!has_gpu && !has_emulator) {
     result =
         "not ready: no device. Build the CPU driver (make), or name libmxfa_emulator.so in "

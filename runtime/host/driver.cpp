@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
@@ -45,11 +47,18 @@ void resolve(void* handle, Driver& driver) {
   driver.loads_ptx = driver.mxfaEmulatorCounters != nullptr;
 }
 
-// Takes the first device we have kernels for.  False: there is no device at all.
-bool find_device(Driver& driver, std::string* refusal) {
+// Takes the device asked for, or else the first we have kernels for.  False: there is no device at all, or
+// *refusal says why none will do.
+bool find_device(Driver& driver, const DeviceChoice& choice, std::string* refusal) {
   int count = 0;
   driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
+  const bool any = choice.ordinal < 0;
+  if (!any && count > 0 && choice.ordinal >= count)
+    device_error("device {} was asked for, but {} has {}; choose {}{}", choice.ordinal, driver.library, count,
+                 count == 1 ? "0" : fmt::format("0 to {}", count - 1),
+                 driver.loads_ptx ? ", or say in MXFA_EMU_DEVICES how many there are, 8 at most" : "");
+  const int end = any ? count : std::min(count, choice.ordinal + 1);
+  for (int ordinal = any ? 0 : choice.ordinal; ordinal < end; ++ordinal) {
     CUdevice device = 0;
     char name[256] = "";
     driver.check(driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
@@ -105,7 +114,7 @@ Driver load_emulator(const DeviceChoice& choice) {
   resolve(handle, driver);
   driver.check(initialise(driver, choice, true), driver.library + ": cuInit");
   std::string refusal;
-  if (!find_device(driver, &refusal))
+  if (!find_device(driver, choice, &refusal))
     device_error("{}", refusal.empty() ? driver.library + " offers no device" : refusal);
   return driver;
 }
@@ -123,10 +132,15 @@ bool load_gpu(const DeviceChoice& choice, Driver* driver, std::string* why) {
   }
   driver->check(result, "libcuda.so.1: cuInit");
   std::string refusal;
-  if (find_device(*driver, &refusal)) return true;
+  if (find_device(*driver, choice, &refusal)) return true;
   if (!refusal.empty()) device_error("{}", refusal);
   *why = "libcuda.so.1 reports no device";
   return false;
+}
+
+// "0" to "999": a longer number is a mistake, and might not fit an int.
+bool is_ordinal(std::string_view text) {
+  return !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == text.npos;
 }
 
 }  // namespace
@@ -150,12 +164,20 @@ DeviceChoice parse_device(const char* option) {
   const char* variable = std::getenv("MXFA_DEVICE");
   const std::string text = given ? option : variable && *variable ? variable : "auto";
   if (text == "auto") return {DeviceChoice::Kind::kAuto, {}};
-  if (text == "gpu") return {DeviceChoice::Kind::kGpu, {}};
-  if (text == "emulator") return {DeviceChoice::Kind::kEmulator, {}};
+  std::string name = text;
+  int ordinal = -1;
+  if (const size_t colon = text.rfind(':'); colon != text.npos && is_ordinal(text.substr(colon + 1))) {
+    name = text.substr(0, colon);
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), ordinal);
+  }
+  if (name == "gpu") return {DeviceChoice::Kind::kGpu, {}, ordinal};
+  if (name == "emulator") return {DeviceChoice::Kind::kEmulator, {}, ordinal};
   for (const char* model : {"b200", "gb300", "h200"})
-    if (text == std::string("emulator:") + model) return {DeviceChoice::Kind::kEmulator, model};
-  invalid("{} is \"{}\"; it must be auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200",
-          given ? "device" : "MXFA_DEVICE", text);
+    if (name == std::string("emulator:") + model) return {DeviceChoice::Kind::kEmulator, model, ordinal};
+  invalid(
+      "{} is \"{}\"; it must be auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200, and all "
+      "but auto may end in the number of a device, 0 to 999, as in gpu:1",
+      given ? "device" : "MXFA_DEVICE", text);
 }
 
 Driver load_driver(const DeviceChoice& choice) {

@@ -55,7 +55,7 @@ struct Driver {
 
   std::string library;     // the name it was loaded by
   bool loads_ptx = false;  // image kind: PTX, else cubin
-  CUdevice device = 0;     // first device we have kernels for
+  CUdevice device = 0;     // the device chosen
   std::string arch;        // of that device: "sm_100a"
   std::string device_name;
   int compute_major = 0, compute_minor = 0;
@@ -79,8 +79,10 @@ std::string refuse_device(const std::string& name, int major, int minor);
 struct DeviceChoice {
   enum class Kind { kAuto, kGpu, kEmulator } kind = Kind::kAuto;
   std::string model;  // kEmulator: "b200", "gb300", "h200", or "" for its default
+  int ordinal = -1;   // among the driver's devices; -1: the first that we have kernels for
 };
-// "auto", "gpu", "emulator", "emulator:<model>".  Null or empty: MXFA_DEVICE, then auto.
+// "auto", "gpu", "emulator", "emulator:<model>", all but auto with ":<ordinal>" behind if wanted.  Null or
+// empty: MXFA_DEVICE, then auto.
 DeviceChoice parse_device(const char* option);
 
 // Loads the library, initialises it and finds a device.  Throws mxfa::Error.

@@ -34,6 +34,14 @@ TEST_CASE("The device is the option, then MXFA_DEVICE, then auto", "[driver]") {
   CHECK(parse_device("emulator").kind == Kind::kEmulator);
   CHECK(parse_device("emulator").model.empty());
   CHECK(parse_device("emulator:gb300").model == "gb300");
+  CHECK(parse_device("emulator:gb300").ordinal == -1);
+  CHECK(parse_device("emulator:gb300:1").model == "gb300");
+  CHECK(parse_device("emulator:gb300:1").ordinal == 1);
+  CHECK(parse_device("emulator:2").model.empty());
+  CHECK(parse_device("emulator:2").ordinal == 2);
+  CHECK(parse_device("gpu:0").ordinal == 0);
+  CHECK(parse_device("gpu:12").kind == Kind::kGpu);
+  CHECK(parse_device("gpu:12").ordinal == 12);
   const Environment variable("MXFA_DEVICE", "emulator:h200");
   CHECK(parse_device(nullptr).model == "h200");
   CHECK(parse_device("").model == "h200");
@@ -42,13 +50,23 @@ TEST_CASE("The device is the option, then MXFA_DEVICE, then auto", "[driver]") {
 
 TEST_CASE("An unknown device is refused with the list", "[driver]") {
   const Environment unset("MXFA_DEVICE", nullptr);
-  for (const char* text : {"cpu", "GPU", "gpu:0", "emulator:", "emulator:b300", "emulator:B200"}) {
+  for (const char* text :
+       {"cpu", "GPU", "1", "emulator:", "emulator:b300", "emulator:B200", "emulator:1:b200"}) {
     INFO(text);
     CHECK_THROWS_WITH(parse_device(text),
                       Contains(std::string("device is \"") + text + "\"") && Contains("emulator:b200"));
   }
   const Environment variable("MXFA_DEVICE", "verry");
   CHECK_THROWS_WITH(parse_device(nullptr), Contains("MXFA_DEVICE is \"verry\""));
+}
+
+TEST_CASE("What is no number of a device is refused with the form of one", "[driver]") {
+  for (const char* text : {"gpu:", "gpu:x", "gpu:-1", "gpu: 1", "gpu:1x", "gpu:1:1", "gpu:1000", "auto:1"}) {
+    INFO(text);
+    CHECK_THROWS_WITH(parse_device(text), Contains(std::string("device is \"") + text + "\"") &&
+                                              Contains("all but auto") && Contains("0 to 999, as in gpu:1"));
+  }
+  CHECK_THROWS_WITH(parse_device("emulator:b200:x"), Contains("\"emulator:b200:x\""));
 }
 
 TEST_CASE("A missing CPU driver names what was tried", "[driver]") {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "host/driver.hpp"
+#include "host/context.hpp"
 #include "runtime/temporary.hpp"
 #include "support/catch.hpp"
 
@@ -51,6 +51,88 @@ TEST_CASE("A process has one model of the CPU driver", "[context]") {
   CHECK_NOTHROW(Context("emulator:b200"));
   CHECK_NOTHROW(Context("emulator"));
   CHECK_THROWS_WITH(Context("emulator:h200"), Contains("emulator:h200") && Contains("\"b200\""));
+}
+
+namespace {
+
+int module_loads = 0;
+decltype(Driver::cuModuleLoadDataEx) load_module = nullptr;
+
+CUresult counted_load(CUmodule* module, const void* image, unsigned count, CUjit_option* options,
+                      void** values) {
+  ++module_loads;
+  return load_module(module, image, count, options, values);
+}
+
+// One head of 64, 3 queries and 5 keys whose scores are 0: every row of O is the mean of V, which is 1.  The
+// entry points are called as a program does that never makes a context current.
+std::vector<uint16_t> forward(const Context& context) {
+  const Driver& driver = context.get()->driver;
+  const int32_t offsets_q[] = {0, 3}, offsets_k[] = {0, 5};
+  mxfa_attention attention;
+  mxfa_attention_defaults(&attention);
+  attention.dtype = MXFA_BF16;
+  attention.head_dim = 64;
+  attention.heads_q = attention.heads_kv = attention.batch = 1;
+  attention.offsets_q = offsets_q, attention.offsets_k = offsets_k;
+  const Plan plan = context.attention_forward(attention);
+  std::vector<CUdeviceptr> buffers;
+  const auto upload = [&](uint64_t bytes, uint16_t value) {
+    const CurrentContext current(*context.get());
+    const std::vector<uint16_t> data(bytes / 2, value);
+    CUdeviceptr address = 0;
+    driver.check(driver.cuMemAlloc_v2(&address, bytes), "allocate");
+    driver.check(driver.cuMemcpyHtoD_v2(address, data.data(), bytes), "upload");
+    buffers.push_back(address);
+    return reinterpret_cast<void*>(address);
+  };
+  mxfa_attention_forward_args args{};
+  args.size = sizeof args;
+  args.q = {upload(3 * 128, 0), 64, 3, {}};
+  args.k = {upload(5 * 128, 0x3f80), 64, 5, {}};
+  args.v = {upload(5 * 128, 0x3f80), 64, 5, {}};
+  args.o = {upload(3 * 128, 0xffff), 64, 3, {}};
+  args.lse = static_cast<float*>(upload(3 * 4, 0xffff));
+  args.workspace = upload(plan.workspace(), 0xffff);
+  plan.prepare(args.workspace, nullptr);
+  plan(args, nullptr);
+  const CurrentContext current(*context.get());
+  driver.check(driver.cuCtxSynchronize(), "kernel");
+  std::vector<uint16_t> o(3 * 64);
+  driver.check(driver.cuMemcpyDtoH_v2(o.data(), reinterpret_cast<CUdeviceptr>(args.o.data), 3 * 128),
+               "download");
+  for (const CUdeviceptr buffer : buffers) driver.cuMemFree_v2(buffer);
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("rt-two-devices: compiled once, loaded on each of two devices, used in turn", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library()), devices("MXFA_EMU_DEVICES", "2");
+  const TemporaryFolder folder;
+  const Context contexts[] = {Context("emulator:b200:0", folder.path().c_str()),
+                              Context("emulator:b200:1", folder.path().c_str())};
+  module_loads = 0;
+  for (int k = 0; k < 2; ++k) {
+    Driver& driver = contexts[k].get()->driver;
+    CHECK(driver.device == k);
+    load_module = driver.cuModuleLoadDataEx;
+    driver.cuModuleLoadDataEx = counted_load;
+  }
+  for (const int k : {0, 1, 0}) CHECK(forward(contexts[k]) == std::vector<uint16_t>(3 * 64, 0x3f80));
+  CHECK(module_loads == 2);
+  std::vector<std::string> states;
+  for (const Context& context : contexts)
+    for (const auto& [key, kernel] : context.get()->kernels) states.push_back(kernel->built.state);
+  CHECK(states == std::vector<std::string>{"cold", "memory"});  // one compile
+  CHECK(files_in(folder.path(), ".mxfa") == 1);
+}
+
+TEST_CASE("A device beyond the last is refused with how many there are", "[context]") {
+  const Environment library("MXFA_EMULATOR_LIBRARY", emulator_library()), devices("MXFA_EMU_DEVICES", "2");
+  CHECK_THROWS_WITH(Context("emulator:b200:2"), Contains("device 2 was asked for") &&
+                                                    Contains("has 2; choose 0 to 1") &&
+                                                    Contains("MXFA_EMU_DEVICES"));
 }
 
 TEST_CASE("Failing to create leaves a context that says why", "[context]") {

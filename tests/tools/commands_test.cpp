@@ -36,6 +36,7 @@ TEST_CASE("wrong usage exits with 2 and says what is right") {
       {"run x.json --seed -1", "--seed"},
       {"run x.json --quiet --verbose", "excludes"},
       {"info --device emulator:b300", "must be auto, gpu, emulator, emulator:b200"},
+      {"info --device gpu:x", "device is \"gpu:x\""},
       {"info --json /nonexistent/folder/x", "cannot write this path"},
   }));
   std::vector<std::string> arguments;
@@ -246,8 +247,29 @@ TEST_CASE("info names devices, compiler, cache and kernels") {
   REQUIRE(result.exit_code == 0);
   const json info = json::parse(result.out);
   CHECK(info["cpu_driver"]["arch"] == "sm_100a");
+  CHECK(info["cpu_driver"]["number"] == 0);
+  CHECK(info["cpu_driver"]["devices"] == 1);
   CHECK(info["nvrtc"].contains("version"));
   CHECK(info["kernels"].size() >= 2);
+}
+
+TEST_CASE("info shows the device of the number asked for, or how many there are") {
+  const Workplace workplace;
+  const auto info = [&](const std::string& device) {
+    return workplace.run({"info", "--device", device, "--json", "-"}, {{"MXFA_EMU_DEVICES", "2"}});
+  };
+  const ProgramResult second = info(kDevice + ":1");
+  CAPTURE(second.err, second.out);
+  REQUIRE(second.exit_code == 0);
+  const json part = json::parse(second.out)["cpu_driver"];
+  CHECK(part["number"] == 1);
+  CHECK(part["devices"] == 2);
+  const ProgramResult ninth = info(kDevice + ":9");
+  CAPTURE(ninth.err, ninth.out);
+  CHECK(ninth.exit_code == 3);
+  const std::string result = json::parse(ninth.out)["result"];
+  CHECK(result.starts_with("not ready: device 9 was asked for"));
+  CHECK(result.find("has 2; choose 0 to 1, or say in MXFA_EMU_DEVICES") != std::string::npos);
 }
 
 TEST_CASE("info says what is missing and how to get it, with exit code 3") {

@@ -51,7 +51,8 @@ typedef struct mxfa_plan mxfa_plan;
 /* ---- context ------------------------------------------------------------------------------------- */
 typedef struct mxfa_context_options {
   uint32_t size;
-  /* "auto", "gpu", "emulator", "emulator:b200", "emulator:gb300" or "emulator:h200".
+  /* "auto", "gpu", "emulator", "emulator:b200", "emulator:gb300" or "emulator:h200"; all but auto may end in
+   * the number of a device, counted from 0: "gpu:1".  Without it: the first that there are kernels for.
    * NULL: MXFA_DEVICE, then auto (a GPU if there is one, else the CPU driver). */
   const char* device;
   /* Folder of compiled kernels.  NULL: MXFA_CACHE_DIR, then XDG_CACHE_HOME/mxfa, HOME/.cache/mxfa, a private
