@@ -35,13 +35,14 @@ std::string load_histogram(const ordered_json& schedule, const std::string& inde
   const ordered_json& work = schedule.at("work");
   const double most = most_work(work);
   if (most == 0) return "";
+  const auto chosen = schedule.at("scheduler").get<std::string>();
   std::string text;
   for (const auto& [name, values] : work.items()) {
     const auto loads = values.get<std::vector<double>>();
     const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / double(loads.size());
     const double busiest = *std::max_element(loads.begin(), loads.end());
     text += fmt::format("{}{}{}: busiest SM {:.2f}, mean {:.2f}, ratio {:.3f}\n", indent, name,
-                        name == schedule.at("scheduler") ? " (chosen)" : "", busiest, mean, busiest / mean);
+                        name == chosen ? " (chosen)" : "", busiest, mean, busiest / mean);
     // The same bins for every scheduler, so that the pictures compare.
     int counts[kBins] = {};
     for (const double load : loads) ++counts[std::min(int(load / most * kBins), kBins - 1)];
