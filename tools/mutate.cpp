@@ -204,22 +204,17 @@ void judge(const Ended& end, const std::string& bits, Site& site) {
 
 // ---- silent deletions whose reason is known
 struct Known {
-  std::string kernel, kind, text, called_at, verdict, reason;
+  std::string kernel, kind, text, verdict, reason;
+  std::vector<std::string> called_at;
   bool used = false;
+  // `text` is the line of the kernel, `called_at` (if given) the line that calls its function, or that line,
+  // the one that calls the function it stands in, and so on.
+  bool fits(const std::string& of, const Site& site) const {
+    return kernel == of && kind == site.kind && text == site.lines[0] &&
+           site.lines.size() > called_at.size() &&
+           std::equal(called_at.begin(), called_at.end(), site.lines.begin() + 1);
+  }
 };
-// The entry for a site: `text` is the line of the kernel, `called_at` the line that calls its function or,
-// where none is given for that, one of the calls that lead there; one without `called_at` is for the rest.
-Known* find_known(std::vector<Known>& known, const std::string& kernel, const Site& site) {
-  const auto find = [&](const std::string& called_at) -> Known* {
-    for (Known& k : known)
-      if (k.kernel == kernel && k.kind == site.kind && k.text == site.lines[0] && k.called_at == called_at)
-        return &k;
-    return nullptr;
-  };
-  for (size_t i = 1; i < site.lines.size(); ++i)
-    if (Known* k = find(site.lines[i])) return k;
-  return find("");
-}
 constexpr const char* kEquivalent = "equivalent";  // the kernel does not need it
 // The kernel needs it, but the checks do not look there, or the shape does not get there.
 constexpr const char* kGaps[] = {"not modelled", "not reached"};
@@ -233,7 +228,11 @@ std::vector<Known> load_known(const std::string& file) {
   if (!list.is_array()) throw InputError(fmt::format("--known {}: need a JSON array", file));
   for (const auto& entry : list) {
     Known k;
-    if (entry.is_object()) k.called_at = entry.value("called_at", "");
+    if (entry.is_object() && entry.contains("called_at")) {
+      const auto& calls = entry["called_at"];
+      k.called_at = calls.is_array() ? calls.get<std::vector<std::string>>()
+                                     : std::vector<std::string>{calls.get<std::string>()};
+    }
     for (const auto& [name, field] : {std::pair{"kernel", &k.kernel},
                                       {"kind", &k.kind},
                                       {"text", &k.text},
@@ -354,10 +353,11 @@ int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shap
     ordered_json list = ordered_json::array();
     for (Site& site : sites) {
       if (site.finding == "silent") {
-        if (Known* k = find_known(known, kernel, site)) {
-          site.finding = k->verdict;
-          site.reason = k->reason;
-          k->used = true;
+        for (Known& k : known) {
+          if (!k.fits(kernel, site)) continue;
+          site.finding = k.verdict;
+          site.reason = k.reason;
+          k.used = true;
         }
       }
       tally.count(site.finding);

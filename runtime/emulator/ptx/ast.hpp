@@ -67,6 +67,15 @@ struct Operand {
   std::vector<Operand> elements;  // Vector, Pair, List; Address: coordinates of [map, {c, ...}]
 };
 
+// Every register that an operand names.
+template <class F>
+void for_registers(const Operand& o, F&& f) {
+  if (o.kind == Operand::Kind::Register ||
+      (o.kind == Operand::Kind::Address && o.base == Operand::Kind::Register))
+    f(o.index);
+  for (const Operand& e : o.elements) for_registers(e, f);
+}
+
 struct Location {
   uint32_t file = 0, line = 0, inlined_file = 0, inlined_line = 0;
   std::string_view function_label;

@@ -6,14 +6,6 @@ namespace mxfa::emulator::ptx {
 namespace {
 
 template <class F>
-void for_registers(const Operand& o, F&& f) {
-  if (o.kind == Operand::Kind::Register ||
-      (o.kind == Operand::Kind::Address && o.base == Operand::Kind::Register))
-    f(o.index);
-  for (const Operand& e : o.elements) for_registers(e, f);
-}
-
-template <class F>
 void for_registers(const Instruction& i, F&& f) {
   if (i.guard >= 0) f(i.guard);
   for (const Operand& o : i.operands) for_registers(o, f);

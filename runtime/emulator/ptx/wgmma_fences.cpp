@@ -10,14 +10,6 @@ namespace {
 
 constexpr int32_t kClean = -1, kEntry = -2;  // else the instruction of the last access since the fence
 
-template <class F>
-void for_registers(const Operand& o, F&& f) {
-  if (o.kind == Operand::Kind::Register ||
-      (o.kind == Operand::Kind::Address && o.base == Operand::Kind::Register))
-    f(o.index);
-  for (const Operand& e : o.elements) for_registers(e, f);
-}
-
 class Fences {
  public:
   Fences(const Function& function, const Cfg& cfg) : function_(function), cfg_(cfg) {
