@@ -130,6 +130,19 @@ TEST_CASE("sm_90a MXFP8: power-of-two, heavy-tailed and constant data are within
   });
 }
 
+TEST_CASE("sm_90a MXFP8: P V under the next Q K^T (overlap) is within rounding", "[gpu][sm_90][mx]") {
+  on_hopper([] {
+    for (const Variant& v : {kVariants[1], kVariants[6], kVariants[10]}) {
+      INFO(v.name());
+      AttentionInputs inputs = variant_inputs(v, problem_of(kLengthsQ, kLengthsK, 1, v.head_dim));
+      inputs.kernel = v.head_dim == 64 ? R"({"overlap": 1})"
+                                       : R"({"overlap": 1, "consumer_warpgroups": 2, "kv_stages": 4,
+                                             "consumer_registers": 208, "producer_registers": 88})";
+      check_all(inputs);
+    }
+  });
+}
+
 TEST_CASE("sm_90a MXFP8: square scales serve both orientations", "[gpu][sm_90][mx]") {
   on_hopper([] {
     const AttentionProblem problem = problem_of({130, 65}, {200, 129}, 2, 128);
