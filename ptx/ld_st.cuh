@@ -113,6 +113,17 @@ MXFA_DEVICE U32x4 ld_global_nc_v4_if(const void* address, bool predicate) {
   return v;
 }
 
+// ld.global.nc.L1::no_allocate.v2 under a predicate: zeros, and no access, where it is false.
+MXFA_DEVICE U32x2 ld_global_nc_v2_if(const void* address, bool predicate) {
+  U32x2 v{0, 0};
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2]; }"
+      : "+r"(v.x), "+r"(v.y)
+      : "l"(address), "r"(static_cast<uint32_t>(predicate))
+      : "memory");
+  return v;
+}
+
 // st.global.v4 / v2, 32 bits.
 MXFA_DEVICE void st_global_v4(void* address, U32x4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"

@@ -5,6 +5,7 @@
 #include "host/attention_options.hpp"
 #include "host/attention_schedule.hpp"
 #include "host/attention_tiles.hpp"
+#include "host/expand.hpp"
 #include "host/plan.hpp"
 #include "host/tensor_map.hpp"
 
@@ -67,27 +68,30 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
         "it "
         "out, or run with --device emulator:b200",
         arch);
-  if (a.dtype == MXFA_MXFP8)
-    return resolve_kernel_config(context.configs, "attention_fwd_mx_sm90", arch,
-                                 {{"head_dim", a.head_dim},
-                                  {"right_mask", plan.window_right >= 0, true},
-                                  {"left_mask", plan.window_left >= 0, true},
-                                  {"dynamic_p", a.p_scale == MXFA_P_DYNAMIC, true}},
-                                 a.kernel);
+  const bool mxfp8 = a.dtype == MXFA_MXFP8;
   const int32_t longest = plan.q.longest();
   // Four warpgroups cover the longest sequence with one tile, three would need two.
   const bool four_units = longest > 3 * kUnitRows && longest <= 4 * kUnitRows;
-  return resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
-                               {{"head_dim", a.head_dim},
-                                {"right_mask", plan.window_right >= 0, true},
-                                {"left_mask", plan.window_left >= 0, true},
-                                {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
-                               a.kernel);
+  KernelConfig config =
+      resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
+                            {{"head_dim", a.head_dim},
+                             {"mxfp8", mxfp8, true},
+                             {"right_mask", plan.window_right >= 0, true},
+                             {"left_mask", plan.window_left >= 0, true},
+                             {"dynamic_p", mxfp8 && a.p_scale == MXFA_P_DYNAMIC, true},
+                             {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
+                            a.kernel);
+  if (mxfp8 && config.at("tile_n") != kKeyTileRows)
+    invalid(
+        "kernel.tile_n is {}, but dtype is mxfp8: the reference points of P follow blocks of {} keys; leave "
+        "it out",
+        config.at("tile_n"), kKeyTileRows);
+  return config;
 }
 
 // Keys of a block.
 int32_t key_rows(const KernelConfig& config) {
-  return config.kernel == "attention_fwd_sm90" ? int32_t(config.at("tile_n")) : kKeyTileRows;
+  return config.arch == "sm_90a" ? int32_t(config.at("tile_n")) : kKeyTileRows;
 }
 
 // Query heads of a group in one tile, where that is possible and the request (kernel.pack_heads) or the
@@ -176,7 +180,6 @@ void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
 void add_tiles_sm90(mxfa_plan& plan) {
   const Driver& driver = plan.context->driver;
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  const int64_t element = plan.attention.dtype == MXFA_MXFP8 ? 1 : 2;
   const RowTilePlan rows = plan_row_tiles({.q = &plan.q,
                                            .k = &plan.k,
                                            .heads = plan.attention.heads_q,
@@ -186,7 +189,7 @@ void add_tiles_sm90(mxfa_plan& plan) {
                                            .tile_n = key_rows(plan.kernel->config),
                                            .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
                                            .multiprocessors = multiprocessors,
-                                           .row_bytes = int64_t{plan.attention.head_dim} * element * 2 *
+                                           .row_bytes = int64_t{plan.attention.head_dim} * 2 * 2 *
                                                         plan.attention.heads_kv / plan.attention.heads_q,
                                            .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
   plan.tile_count = plan.slot_count = uint32_t(rows.tiles.size());
@@ -227,6 +230,13 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
   plan->at_offsets_k = plan->workspace.add(plan->k.offsets);
   plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
   plan->at_scale_offsets_k = plan->workspace.add(plan->k.scale_offsets);
+  if (sm90 && attention.dtype == MXFA_MXFP8) {
+    const uint64_t at_q = plan->at_offsets_q, at_k = plan->at_offsets_k;
+    const uint64_t sf_q = plan->at_scale_offsets_q, sf_k = plan->at_scale_offsets_k;
+    plan->expand = plan_expand(*plan, {{&plan->q, attention.heads_q, MXFA_SCALE_ALONG_D, at_q, sf_q},
+                                       {&plan->k, attention.heads_kv, MXFA_SCALE_ALONG_D, at_k, sf_k},
+                                       {&plan->k, attention.heads_kv, MXFA_SCALE_ALONG_TOKENS, at_k, sf_k}});
+  }
   attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
   attention.kernel = nullptr;
   return plan;
@@ -263,9 +273,13 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   const uint64_t workspace = plan.require_workspace(args.workspace);
 
   abi::AttentionForwardParams params{};
-  const bool mxfp8 = a.dtype == MXFA_MXFP8;
   const KernelConfig& config = plan.kernel->config;
   const bool sm90 = config.arch == "sm_90a";
+  const bool expands = plan.expand.kernel != nullptr;
+  const mxfa_tensor q = expands ? expanded_operand(plan, 0, workspace) : args.q,
+                    k = expands ? expanded_operand(plan, 1, workspace) : args.k,
+                    v = expands ? expanded_operand(plan, 2, workspace) : args.v;
+  const bool mxfp8 = a.dtype == MXFA_MXFP8 && !expands;  // as the kernel sees its operands
   const auto map = [&](const mxfa_tensor& tensor, bool bf16, int32_t heads, int32_t box_rows,
                        const char* name, int32_t box_heads = 1) {
     // Without a single key K and V may be null, which a tensor map may not hold; the kernel then loads
@@ -280,14 +294,14 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
                                              box_rows / box_heads, box_row_bytes, box_heads}),
                              name);
   };
-  const int32_t q_rows = !sm90 ? kKeyTileRows : mxfp8 ? kUnitRows : int32_t(plan.kernel->tables.tile_rows);
+  const int32_t q_rows = sm90 ? int32_t(plan.kernel->tables.tile_rows) : kKeyTileRows;
   const int32_t v_rows = key_rows(config);
   // Of a pair each CTA loads half of K, 64 keys, and half of V, 64 channels.
   const int32_t k_rows = sm90 ? v_rows : kKeyTileRows / int32_t(config.at("ctas_per_tile"));
   const int32_t packed = sm90 ? 1 : int32_t(config.at("packed_heads"));
-  params.q = map(args.q, !mxfp8, a.heads_q, q_rows, "Q", packed);
-  params.k = map(args.k, !mxfp8, a.heads_kv, k_rows, "K");
-  params.v = map(args.v, !mxfp8, a.heads_kv, v_rows, "V");
+  params.q = map(q, !mxfp8, a.heads_q, q_rows, "Q", packed);
+  params.k = map(k, !mxfp8, a.heads_kv, k_rows, "K");
+  params.v = map(v, !mxfp8, a.heads_kv, v_rows, "V");
   params.o = map(args.o, true, a.heads_q, sm90 ? kUnitRows : int32_t(config.at("o_box_rows")), "O", packed);
   if (mxfp8) {
     params.scales_q = reinterpret_cast<uint64_t>(args.q.scales.data);
@@ -311,7 +325,10 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   if (sm90) params.counters = workspace + plan.at_counters;
 
   const CurrentContext current(*plan.context);
-  device_work(*plan.context, [&] { launch_kernel(driver, *plan.kernel, plan.grid, &params, stream); });
+  device_work(*plan.context, [&] {
+    launch_expand(plan, {&args.q, &args.k, &args.v}, workspace, stream);
+    launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
+  });
 }
 
 }  // namespace

@@ -101,8 +101,9 @@ std::string describe_plan(const mxfa_plan& plan) {
   };
   Json others = Json::array();
   const BackwardPlan& backward = plan.backward;
-  for (const auto& [other, other_grid] :
-       {std::pair{backward.prepare, backward.prepare_grid}, {backward.finish, backward.finish_grid}})
+  for (const auto& [other, other_grid] : {std::pair{plan.expand.kernel, plan.expand.grid},
+                                          {backward.prepare, backward.prepare_grid},
+                                          {backward.finish, backward.finish_grid}})
     if (other)
       others.push_back({{"kernel", other->config.kernel},
                         {"key", other->built.key},

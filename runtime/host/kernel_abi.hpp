@@ -12,23 +12,23 @@ struct alignas(64) TensorMap {
   unsigned char opaque[128];
 };
 
-// attention_fwd_sm100, attention_fwd_sm90, attention_fwd_mx_sm90.  Tensor maps are ragged (tensor_map.hpp),
-// kBig = 2^30: coordinates
+// attention_fwd_sm100, attention_fwd_sm90.  Tensor maps are ragged (tensor_map.hpp), kBig = 2^30: coordinates
 //   (d, head, kBig - len + row, kBig, off + len).
 // Boxes are {box_d, 1, rows, 1, 1} with box_d * element bytes = 128 and a 128-byte swizzle (both 64 when a
 // row of D has 64 bytes, and in sm100 when it has 192); rows:
-//              sm100          sm90                                     mx_sm90
-//   Q          128            tile_rows (64 * consumer_warpgroups)     64
-//   K, V       128            tile_n                                   128
-//   O (BF16)   o_box_rows     64                                       64
+//              sm100          sm90
+//   Q          128            tile_rows (64 * consumer_warpgroups)
+//   K, V       128            tile_n
+//   O (BF16)   o_box_rows     64
 // sm100 with packed_heads h: Q {box_d, h, 128 / h, 1, 1}, O {box_d, h, o_box_rows / h, 1, 1}.
+// sm90 is always given BF16: MXFP8 operands are multiplied out first (ExpandParams).
 struct AttentionForwardParams {
   TensorMap q, k, v, o;
   uint64_t scales_q, scales_k, scales_v;  // device, 512-byte atoms; 0 for BF16
   // device, int32[4] a tile.  sm100: {batch, head_q (packed: head_kv), first row, following}; CTA c takes
   // entries c, c + grid, ..., up to the first of batch -1; with launch control entry c, the one of number
   // `following`, and so on (0 ends the chain), then as many chains of CTAs that will not start as it is
-  // granted.  Both sm90: {batch, head_q, first row, rows}, rows a multiple of 64; the first min(grid,
+  // granted.  sm90: {batch, head_q, first row, rows}, rows a multiple of 64; the first min(grid,
   // tile_count) belong to the CTAs of these numbers, the others to whoever is free, in this order.
   uint64_t tiles;
   uint64_t offsets_q, offsets_k;              // device, int32[batch+1]; offsets_q int32[2] with broadcast_q
@@ -41,7 +41,7 @@ struct AttentionForwardParams {
   float scale_log2;                      // softmax scale * log2(e), > 0 and normal
   int32_t window_left, window_right;     // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;  // 1: every sequence takes rows [0, offsets_q[1]) of Q; O has its own rows
-  // Both sm90 only.
+  // sm90 only.
   uint64_t counters;  // device, int32[2], zero before and after a launch: next tile, CTAs that have finished
 };
 
@@ -76,6 +76,20 @@ struct QuantizeParams {
   uint64_t scales_d, scales_tokens;
   uint64_t offsets, scale_offsets;  // int32[batch+1]
   int32_t batch, heads, scale_tiles;
+};
+
+// mxfp8_expand.  Grid: the sum of scale_tiles * heads over the jobs, one job after the other, head fastest.
+struct ExpandJob {
+  uint64_t payload;                 // e4m3 [tokens, heads, D]
+  int64_t row_stride;               // bytes
+  uint64_t scales, output;          // output: bf16 [tokens, heads, D], packed
+  uint64_t offsets, scale_offsets;  // int32[batch+1]
+  int32_t batch, heads, scale_tiles;
+  int32_t along_tokens;  // the scales' orientation; 0: along D
+};
+inline constexpr int kExpandJobs = 4;
+struct ExpandParams {
+  ExpandJob jobs[kExpandJobs];  // those behind the last have heads 0
 };
 
 // A kernel file publishes its tables as `extern "C" __device__ const KernelTables <kernel>_tables`

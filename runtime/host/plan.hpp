@@ -72,6 +72,17 @@ struct BackwardPlan {
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
 };
 
+// MXFP8 operands that are multiplied out to BF16 first (expand.hpp).
+struct ExpandPlan {
+  struct Operand {
+    uint64_t at, at_offsets, at_scale_offsets;  // in the workspace
+    int32_t batch, heads, scale_tiles, rows, orientation;
+  };
+  Kernel* kernel = nullptr;  // owned by the context; null: nothing is
+  uint32_t grid = 0;         // CTAs; 0: not launched
+  std::vector<Operand> operands;
+};
+
 }  // namespace mxfa
 
 struct mxfa_plan {
@@ -95,6 +106,7 @@ struct mxfa_plan {
   mxfa_attention attention{};                          // of both attentions; scale resolved
   mxfa_attention_backward_options backward_options{};  // kAttentionBackward
   mxfa::BackwardPlan backward;                         // kAttentionBackward
+  mxfa::ExpandPlan expand;                             // of both attentions
   mxfa_quantize_desc quantize{};                       // kQuantize
 
   // The workspace of a launch: given, aligned and prepared.

@@ -1,14 +1,18 @@
-// BF16 attention forward for Hopper (sm_90a): O = softmax(scale * Q K^T + mask) V over jagged sequences.
+// Attention forward for Hopper (sm_90a): O = softmax(scale * Q K^T + mask) V over jagged sequences.
 // Q [tokens, heads_q, D], K and V [tokens, heads_kv, D] bf16; O bf16; LSE float [heads_q, rows of O], natural
 // logarithm.
 //
+// Config::mxfp8: the operands are MXFP8 that mxfp8_expand has multiplied out to BF16, and P is rounded as
+// attention_fwd_sm100 rounds it (attention_fwd_sm90_softmax.cuh).
+//
 // One producer warp loads tiles through TMA; every consumer warpgroup owns 64 query rows of the tile.  A
-// consumer keeps S, P and O in registers and overlaps two ways: inside a warpgroup the tensor core runs P V
-// of block n+1 under the softmax of block n, and between warpgroups one's softmax runs under the others'
-// GEMMs.  Three warpgroups with a narrow key block keep the tensor core busier than two with a wide one, and
-// need no barriers to take turns (measured; docs). CTAs are persistent and take tiles from a list that the
-// plan has ordered for load balance.  A tile is 1 .. kConsumers runs of 64 rows. Blocks of keys are walked
-// from the last to the first: the masked ones (tail, diagonal) are peeled off a branch-free bulk loop.
+// consumer keeps S, P and O in registers and overlaps two ways: inside a warpgroup (Config::overlap) the
+// tensor core runs P V of block n+1 under the softmax of block n, and between warpgroups one's softmax runs
+// under the others' GEMMs.  Three warpgroups with a narrow key block keep the tensor core busier than two
+// with a wide one, and need no barriers to take turns (measured; docs). CTAs are persistent and take tiles
+// from a list that the plan has ordered for load balance.  A tile is 1 .. kConsumers runs of 64 rows. Blocks
+// of keys are walked from the last to the first: the masked ones (tail, diagonal) are peeled off a
+// branch-free bulk loop.
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
@@ -24,6 +28,7 @@
 #include "ptx/sreg.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
+#include "src/attention/attention_fwd_sm90_softmax.cuh"
 #include "src/attention/attention_fwd_sm90_tables.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
@@ -122,13 +127,20 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       }
       q_state.advance();  // an empty tile takes its turn too: its O leaves through the buffer
       if (empty) continue;
-      // The consumers' order: K(last), then K(n) with V(n+1), then V(first).
-      load_kv(p.k, source.k, head_kv, t.n_max - 1);
-      for (int n = t.n_max - 2; n >= t.n_min; --n) {
-        load_kv(p.k, source.k, head_kv, n);
-        load_kv(p.v, source.k, head_kv, n + 1);
+      if constexpr (kOverlap) {
+        // The consumers' order: K(last), then K(n) with V(n+1), then V(first).
+        load_kv(p.k, source.k, head_kv, t.n_max - 1);
+        for (int n = t.n_max - 2; n >= t.n_min; --n) {
+          load_kv(p.k, source.k, head_kv, n);
+          load_kv(p.v, source.k, head_kv, n + 1);
+        }
+        load_kv(p.v, source.k, head_kv, t.n_min);
+      } else {
+        for (int n = t.n_max - 1; n >= t.n_min; --n) {
+          load_kv(p.k, source.k, head_kv, n);
+          load_kv(p.v, source.k, head_kv, n);
+        }
       }
-      load_kv(p.v, source.k, head_kv, t.n_min);
     }
     acquire_q(Tile{});
     mbarrier_arrive(smem + kQFull + 8 * q_state.stage);
@@ -142,16 +154,13 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
   // ---- consumer: one warpgroup, 64 rows -------------------------------------------------------------------
   // Accumulator layout (PTX ISA, wgmma D fragment): register i of a thread is row 16 w + l/4 + 8 ((i>>1)&1),
   // column 8 (i>>2) + 2 (l%4) + (i&1).
-  struct Consumer {
+  struct Consumer : SoftmaxSm90 {
     const AttentionForwardParams& p;
     uint32_t smem;
     int group, warp, lane;
     uint32_t tile;  // tiles before this one: stage and phase of the Q ring in one register
     PipelineState<kStages> kv_state;
-    float s[kTileN / 2];
     float o[kD / 2];
-    uint32_t probability[kTileN / 4];
-    float row_max[2], row_sum[2], alpha[2];
 
     MXFA_DEVICE uint32_t slot(const PipelineState<kStages>& state) const {
       return smem + kKvOffset + state.stage * kKvBytes;
@@ -171,7 +180,10 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
         // 16 elements = 32 bytes inside a 128-byte panel row; four steps a panel.
         uint64_t da = descriptor_advance(a, (step / 4) * kQPanel + (step % 4) * 32);
         uint64_t db = descriptor_advance(b, (step / 4) * kKvPanel + (step % 4) * 32);
-        wgmma_bf16_ss<0, 0>(s, da, db, step != 0);
+        if (!kOverlap && step == 0)
+          wgmma_bf16_ss_first<0, 0>(s, da, db);
+        else
+          wgmma_bf16_ss<0, 0>(s, da, db, step != 0);
       }
       wgmma_commit();
     }
@@ -190,7 +202,7 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
     // Keeps the keys of block n that the row may see; everything else becomes -inf (a select: NaN cannot
     // pass).
     MXFA_DEVICE void mask(const Tile& t, int n) {
-      int shift = t.k_length - t.q_length;
+      const int shift = t.k_length - t.q_length;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         int row = t.q_row + 64 * group + 16 * warp + lane / 4 + 8 * half;
@@ -210,75 +222,6 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       }
     }
 
-    // s becomes p = 2^(s c - m c); row_max, row_sum, alpha are updated.  The reference point m moves only
-    // when the maximum grew by more than the threshold: any m is exact because O and row_sum share it
-    // (attention-forward digest of FA4's conditional rescale).
-    template <bool kFirst>
-    MXFA_DEVICE void softmax() {
-      float c = p.scale_log2;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float m0 = s[2 * half], m1 = s[2 * half + 1];
-#pragma unroll
-        for (int i = 1; i < kTileN / 8; ++i) {
-          m0 = max_f32(m0, s[4 * i + 2 * half]);
-          m1 = max_f32(m1, s[4 * i + 2 * half + 1]);
-        }
-        float m = max_f32(m0, m1);
-        m = max_f32(m, shfl_bfly(m, 1));
-        m = max_f32(m, shfl_bfly(m, 2));
-        if (kFirst) {
-          row_max[half] = m;
-          alpha[half] = 0.0f;
-        } else {
-          float grown = (m - row_max[half]) * c;
-          bool move = grown > kRescaleThreshold;  // also when row_max is -inf; false when both are (NaN)
-          alpha[half] = move ? ex2_approx_ftz(-grown) : 1.0f;
-          row_max[half] = move ? m : row_max[half];
-        }
-        float reference = row_max[half] == kMinusInfinity ? 0.0f : -row_max[half] * c;
-        float sum0 = 0.0f, sum1 = 0.0f;
-#pragma unroll
-        for (int i = 0; i < kTileN / 8; ++i) {
-          float& x0 = s[4 * i + 2 * half];
-          float& x1 = s[4 * i + 2 * half + 1];
-          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
-          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
-          sum0 += x0;
-          sum1 += x1;
-        }
-        row_sum[half] = kFirst ? sum0 + sum1 : fma_rn_ftz_f32(row_sum[half], alpha[half], sum0 + sum1);
-      }
-    }
-    // p against the reference point in hand, without looking for the maximum first: that takes the maximum,
-    // its shuffles and their latency off the path between Q K^T and the exponentials.  False if a row of the
-    // warp has outgrown its reference point (sums far above a block's worth of p <= 1; NaN and infinities
-    // too) or has none yet; S is then overwritten all the same and must be computed again.
-    MXFA_DEVICE bool softmax_without_maximum() {
-      float sums[2];
-      bool fits = true;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float c = p.scale_log2, reference = -row_max[half] * c, sum0 = 0.0f, sum1 = 0.0f;
-#pragma unroll
-        for (int i = 0; i < kTileN / 8; ++i) {
-          float& x0 = s[4 * i + 2 * half];
-          float& x1 = s[4 * i + 2 * half + 1];
-          x0 = ex2_approx_ftz(fma_rn_ftz_f32(x0, c, reference));
-          x1 = ex2_approx_ftz(fma_rn_ftz_f32(x1, c, reference));
-          sum0 += x0;
-          sum1 += x1;
-        }
-        sums[half] = sum0 + sum1;
-        fits = fits && sums[half] < kSumLimit && row_max[half] != kMinusInfinity;
-        alpha[half] = 1.0f;
-      }
-      if (!vote_all(fits)) return false;
-      row_sum[0] += sums[0];
-      row_sum[1] += sums[1];
-      return true;
-    }
-
     // S(n) once more, by this warp alone: the warp-level MMA has the accumulator layout of a wgmma, and the
     // other warps need not take part.
     MXFA_DEVICE void recompute_scores(uint32_t q, uint32_t k) {
@@ -286,14 +229,14 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       for (int i = 0; i < kTileN / 2; ++i) s[i] = 0.0f;
       // Lane l names row l%8 of matrix l/8.  A: rows 0-7 | 8-15, then the other 8 channels; B: 8 keys,
       // channels 0-7 | 8-15, then 8 more keys.
-      const int q_row = 16 * warp + lane % 16, key = lane % 8 + 8 * (lane / 16);
+      const int l = kMxfp8 && (kRightMask || kLeftMask) ? opaque(lane) : lane;
+      const int q_row = 16 * warp + l % 16, key = l % 8 + 8 * (l / 16);
       const uint32_t q_address = q + q_row * 128, k_address = k + key * 128;
-      const int q_half = lane / 16, k_half = (lane / 8) % 2, row = lane % 8;
+      const int q_half = l / 16, k_half = (l / 8) % 2, row = l % 8;
 #pragma unroll 1  // a rare path: small, and without registers of its own
       for (int step = 0; step < kD / 16; ++step) {
-        const int chunk =
-            2 *
-            (step % 4);  // 16-byte chunk of a 128-byte panel row; the swizzle is an exclusive or with the row
+        // 16-byte chunk of a 128-byte panel row; the swizzle is an exclusive or with the row
+        const int chunk = 2 * (step % 4);
         uint32_t a[4], b[4];
         ldmatrix_x4(q_address + (step / 4) * kQPanel + (((chunk + q_half) ^ row) << 4), a);
         const uint32_t k_chunk = k_address + (step / 4) * kKvPanel + (((chunk + k_half) ^ row) << 4);
@@ -307,11 +250,6 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       }
     }
 
-    MXFA_DEVICE void convert_p() {
-      // Columns 16 s .. 16 s + 15 of D are exactly the A fragment of k-step s.
-#pragma unroll
-      for (int i = 0; i < kTileN / 4; ++i) probability[i] = cvt_rn_bf16x2_f32(s[2 * i + 1], s[2 * i]);
-    }
     MXFA_DEVICE void rescale() {
       // Warp-uniform skip: with the threshold almost every block keeps its reference point.
       if (!vote_any(alpha[0] != 1.0f || alpha[1] != 1.0f)) return;
@@ -319,8 +257,20 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       for (int i = 0; i < kD / 2; ++i) o[i] *= alpha[(i >> 1) & 1];
     }
 
-    // One block: S(n) and P V(n+1) on the tensor core, softmax of S(n) under P V and under the other
-    // warpgroup's turn.
+    MXFA_DEVICE void products_pv(uint32_t v, bool accumulate) {
+      wgmma_pin(o);
+      wgmma_fence();
+      issue_pv(v, accumulate);
+    }
+    MXFA_DEVICE void finish_pv(const PipelineState<kStages>& v_state) {
+      wgmma_wait<0>();
+      wgmma_pin(o);
+      release_kv(v_state);
+    }
+
+    // One block.  kOverlap: S(n) and P V(n+1) on the tensor core, softmax of S(n) under P V and under the
+    // other warpgroups' turns.  Else: S(n), its softmax, P V(n); the tensor core works for the other
+    // warpgroups meanwhile.
     template <bool kMask>
     MXFA_DEVICE void step(const Tile& t, uint32_t q, int n, bool accumulate) {
       PipelineState<kStages> k_state = kv_state;
@@ -330,25 +280,30 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       wgmma_pin(s);
       wgmma_fence();
       issue_qk(q, slot(k_state));
-      wait_kv(v_state);
-      wgmma_pin(o);
-      wgmma_fence();
-      issue_pv(slot(v_state), accumulate);
-      wgmma_wait<1>();
+      if constexpr (kOverlap) {
+        wait_kv(v_state);
+        products_pv(slot(v_state), accumulate);
+        wgmma_wait<1>();
+      } else {
+        wgmma_wait<0>();
+      }
       wgmma_pin(s);
-      if (kMask) {
-        mask(t, n);
-        softmax<false>();
-      } else if (!softmax_without_maximum()) {
+      if (kMask || kDynamicP) {
+        if (kMask) mask(t, n);
+        softmax<false>(p.scale_log2);
+      } else if (!softmax_without_maximum(p.scale_log2)) {
         recompute_scores(q, slot(k_state));
-        softmax<false>();
+        softmax<false>(p.scale_log2);
       }
       release_kv(k_state);
-      wgmma_wait<0>();
-      wgmma_pin(o);
-      release_kv(v_state);
+      if constexpr (kOverlap) finish_pv(v_state);
       rescale();
       convert_p();
+      if constexpr (!kOverlap) {
+        wait_kv(v_state);
+        products_pv(slot(v_state), accumulate);
+        finish_pv(v_state);
+      }
       kv_state = v_state;
       kv_state.advance();
     }
@@ -361,11 +316,12 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
         float sum = row_sum[half];
         sum += shfl_bfly(sum, 1);
         sum += shfl_bfly(sum, 2);
-        bool dead = row_max[half] == kMinusInfinity;  // no visible key
-        scale[half] = dead ? 0.0f : rcp_approx_ftz(sum);
+        // 0: no visible key.  The sum is of 2^kPBias p, O of p times the scale 2^-kPBias of P.
+        scale[half] = sum == 0.0f ? 0.0f : rcp_approx_ftz(sum) * kPUnscale;
         int row = t.q_row + 64 * group + 16 * warp + lane / 4 + 8 * half;
         if (p.lse != 0 && lane % 4 == 0 && row < t.q_length) {
-          float value = dead ? kMinusInfinity : (row_max[half] * p.scale_log2 + lg2_approx_ftz(sum)) * kLn2;
+          const float reference = row_max[half] == kMinusInfinity ? 0.0f : row_max[half] * p.scale_log2;
+          const float value = (reference + lg2_approx_ftz(sum) - kPBias) * kLn2;
           pointer<float>(p.lse)[int64_t(t.head) * p.rows_o + t.o_first + row] = value;
         }
       }
@@ -433,6 +389,14 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       kv_state.advance();
     }
 
+    // P V of the block that was converted last, alone.
+    MXFA_DEVICE void finish_block(bool accumulate) {
+      wait_kv(kv_state);
+      products_pv(slot(kv_state), accumulate);
+      finish_pv(kv_state);
+      kv_state.advance();
+    }
+
     // Rows without a key: O = 0, LSE = -inf.
     MXFA_DEVICE void no_keys() {
       release_last_q();
@@ -447,10 +411,12 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       int n_end =
           64 * group < t.rows && row < t.q_length ? max_of(end_block(p, t, row + 64), t.n_min) : t.n_min;
       int n = n_end - 1;
-      // Slots before K(n) in the loader's order: K(n_max-1), then a K and a V for every block down to n+1.
-      // Without a right mask every warpgroup with work starts at the tile's last block.
+      // Slots before K(n) in the loader's order: a K and a V a block; with overlap the V of a block comes
+      // after the K of the next.  Without a right mask every warpgroup with work starts at the tile's last
+      // block.
       const bool from_end = !kRightMask || n == t.n_max - 1;
-      int skipped = n < t.n_min ? 2 * (t.n_max - t.n_min) : from_end ? 0 : 2 * (t.n_max - n) - 3;
+      int skipped = 2 * (t.n_max - n_end);
+      if (kOverlap && n >= t.n_min) skipped = from_end ? 0 : skipped - 1;
       for (; skipped > 0; --skipped) skip_kv();
       if (n < t.n_min) {
         no_keys();
@@ -464,11 +430,12 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       wgmma_pin(s);
       release_kv(kv_state);
       kv_state.advance();
-      if (!from_end) skip_kv();  // V of the block above
+      if (kOverlap && !from_end) skip_kv();  // V of the block above
       mask(t, n);
-      softmax<true>();
+      softmax<true>(p.scale_log2);
       convert_p();
       release_last_q();
+      if constexpr (!kOverlap) finish_block(false);
       // Blocks [full_low, full_high) need no mask.
       int full_high = t.k_length / kTileN;
       if (kRightMask)
@@ -476,7 +443,7 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       int full_low =
           kLeftMask ? (max_of(row + 63 + t.k_length - t.q_length - p.window_left, 0) + kTileN - 1) / kTileN
                     : 0;
-      bool accumulate = false;
+      bool accumulate = !kOverlap;
       --n;
       if (kRightMask)
         for (; n >= t.n_min && n >= full_high; --n) {
@@ -492,15 +459,7 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
           step<true>(t, q, n, accumulate);
           accumulate = true;
         }
-      // The last P V has no Q K^T beside it.
-      wait_kv(kv_state);
-      wgmma_pin(o);
-      wgmma_fence();
-      issue_pv(slot(kv_state), accumulate);
-      wgmma_wait<0>();
-      wgmma_pin(o);
-      release_kv(kv_state);
-      kv_state.advance();
+      if constexpr (kOverlap) finish_block(accumulate);  // the last P V has no Q K^T beside it
     }
 
     MXFA_DEVICE void run() {
@@ -546,7 +505,7 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
       }
     } else {
       setmaxnreg_inc<Config::consumer_registers>();
-      Consumer consumer{p, smem, warp / 4 - 1, warp % 4, int(lane_id())};
+      Consumer consumer{{}, p, smem, warp / 4 - 1, warp % 4, int(lane_id())};
       consumer.run();
     }
   }

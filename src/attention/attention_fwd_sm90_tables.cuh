@@ -3,6 +3,7 @@
 #pragma once
 #include "src/attention/attention_forward_params.cuh"
 #include "src/common/math.cuh"
+#include "src/common/scale_factor.cuh"
 #include "src/common/tables.cuh"
 #include "src/common/types.cuh"
 
@@ -16,6 +17,11 @@ struct AttentionFwdSm90Tables {
   static constexpr bool kRightMask =
       Config::right_mask;  // causal or a right window: blocks on the diagonal are masked
   static constexpr bool kLeftMask = Config::left_mask;  // a left window
+  // P V of a block runs beside Q K^T of the next.  Costs the registers of a second P; without, the tensor
+  // core works for the other warpgroups meanwhile.
+  static constexpr bool kOverlap = Config::overlap;
+  static constexpr bool kMxfp8 = Config::mxfp8;
+  static constexpr bool kDynamicP = Config::dynamic_p;  // MXFP8: P has a scale for each row and 32 keys
   static constexpr int kTileM = 64 * kConsumers;
   static constexpr int kThreads = 128 * (kConsumers + 1);
   // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
@@ -40,8 +46,10 @@ struct AttentionFwdSm90Tables {
   static_assert(128 * (kConsumers * Config::consumer_registers + Config::producer_registers) <= kPool,
                 "register budget");
   static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
-  static_assert(kStages >= 3,
-                "K of the next block and V of this one are in use while the loader fills a third slot");
+  static_assert(kStages >= (kOverlap ? 3 : 2),
+                "K and V in use (overlap: K of the next block beside V of this one) while a slot fills");
+  static_assert(!kMxfp8 || kTileN == 128, "the reference points of attention_fwd_sm100: blocks of 128 keys");
+  static_assert(kMxfp8 || !kDynamicP, "a scale of P belongs to E4M3");
   // 1024 bytes of slack align the base: dynamic shared memory starts 1024 above the window, but nothing
   // promises that.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
@@ -53,7 +61,15 @@ struct AttentionFwdSm90Tables {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
   static constexpr float kSumLimit =
       4096.0f;  // of a thread's p in a block: they are <= 1 each until the maximum grows
-  static constexpr float kRescaleThreshold = 8.0f;  // log2: p stays <= 256, far inside bf16 and FP32 sums
+  // MXFP8, as in attention_fwd_sm100: with the constant scale 2^-8 of P the bias brings p = 1 to 256 (the row
+  // sum carries the same factor).
+  static constexpr float kPBias = kMxfp8 && !kDynamicP ? 8.0f : 0.0f;
+  static constexpr float kPUnscale = kMxfp8 && !kDynamicP ? 256.0f : 1.0f;
+  // log2.  p stays <= 256, far inside bf16, FP32 sums and what a scale byte can say; with the constant scale
+  // at or below 448, the largest E4M3 (log2(448 / 256), rounded down).
+  static constexpr float kRescaleThreshold = kPBias != 0 ? 0.80735486f : 8.0f;
+  static constexpr int kPGroups = kTileN / int(kScaleBlock);  // of 32 keys
+  static constexpr int kGroupParts = int(kScaleBlock) / 8;    // groups of 8 columns in one
 
   MXFA_CONSTEXPR static KernelTables tables() {
     constexpr uint32_t never = kNeverWaits;

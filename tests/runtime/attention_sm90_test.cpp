@@ -106,7 +106,8 @@ TEST_CASE("A Hopper launch has its tiles, boxes, counters and a CTA an SM", "[at
   CHECK(!problem.description["config"].contains("four_unit_queries"));
 }
 
-TEST_CASE("A Hopper MXFP8 launch has scales, units of Q and blocks of 128 keys", "[attention]") {
+TEST_CASE("A Hopper MXFP8 launch multiplies its operands out first and reads them from the workspace",
+          "[attention]") {
   const auto context = hopper();
   Problem problem;
   problem.attention.dtype = MXFA_MXFP8;
@@ -114,21 +115,41 @@ TEST_CASE("A Hopper MXFP8 launch has scales, units of Q and blocks of 128 keys",
   problem.args.q.scales = {device(0x900000), 2048 * 4 * 4, MXFA_SCALE_ALONG_D};
   problem.args.k.scales = {device(0xa00000), 1024 * 2 * 4, MXFA_SCALE_ALONG_D};
   problem.args.v.scales = {device(0xb00000), 1024 * 2 * 4, MXFA_SCALE_ALONG_TOKENS};
-  const abi::AttentionForwardParams params = problem.launch(*context);
-  CHECK(problem.description["kernel"] == "attention_fwd_mx_sm90");
+  problem.args.q.row_stride = 4 * 96 + 16;
+  problem.launch(*context);
+  CHECK(problem.description["kernel"] == "attention_fwd_sm90");
   CHECK(problem.description["config"]["dynamic_p"] == true);
   CHECK(problem.description["options"]["mxfp8"]["p_scale"] == "dynamic");
-  CHECK((params.scales_q == 0x900000 && params.scales_k == 0xa00000 && params.scales_v == 0xb00000));
-  CHECK((params.scale_tiles_q == 4 && params.scale_tiles_k == 2));  // 300 and 5, 130 and 0 rows by 128
-  CHECK(params.counters != 0);
+  CHECK(problem.description["other_kernels"][0]["kernel"] == "mxfp8_expand");
+  CHECK(fake().launches == 2);
+  const abi::ExpandJob *q = &fake().expand_params.jobs[0], *k = q + 1, *v = q + 2;
+  CHECK(q[3].heads == 0);
+  CHECK((q->payload == 0x100000 && k->payload == 0x300000 && v->payload == 0x300000));
+  CHECK((q->scales == 0x900000 && k->scales == 0xa00000 && v->scales == 0xb00000));
+  CHECK((q->heads == 4 && k->heads == 2 && v->heads == 2));
+  CHECK((q->row_stride == 400 && k->row_stride == 192));
+  CHECK((q->scale_tiles == 4 && k->scale_tiles == 2 && v->scale_tiles == 2));  // 300 and 5, 130 and 0 rows
+  CHECK((q->along_tokens == 0 && k->along_tokens == 0 && v->along_tokens == 1));
+  CHECK(fake().expand_launch.gridDimX == 4 * 4 + 2 * 2 + 2 * 2);
   REQUIRE(fake().maps.size() == 4);
-  const uint32_t rows[] = {64, 128, 128, 64};
+  const uint32_t rows[] = {192, 128, 128, 64};
   for (int i = 0; i < 4; ++i) {
     INFO("map " << i);
     CHECK(fake().maps[i].box[2] == rows[i]);
-    CHECK(fake().maps[i].box[0] == (i == 3 ? 64u : 128u));
-    CHECK(fake().maps[i].swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+    CHECK(fake().maps[i].type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
   }
+  CHECK((fake().maps[0].address == q->output && fake().maps[2].address == v->output));
+  CHECK(fake().maps[0].strides[1] == 4 * 96 * 2);
+  CHECK(k->output >= q->output + 305 * 4 * 96 * 2);
+  CHECK(v->output >= k->output + 130 * 2 * 96 * 2);
+  CHECK(problem.description["workspace_bytes"] >= (305 * 4 + 130 * 2 * 2) * 96 * 2);
+}
+
+TEST_CASE("A block of keys that MXFP8 cannot have on a Hopper is refused", "[attention]") {
+  Problem problem;
+  problem.attention.dtype = MXFA_MXFP8;
+  problem.attention.kernel = R"({"tile_n": 80})";
+  CHECK_THAT(refusal(problem), Contains("kernel.tile_n is 80") && Contains("blocks of 128 keys"));
 }
 
 TEST_CASE("Fewer tiles than SMs are a CTA each", "[attention]") {

@@ -9,6 +9,11 @@ FakeDriver& fake() {
   return state;
 }
 
+// A function is known by the tables it publishes.
+abi::KernelTables& tables_of(const char* name) {
+  return std::strncmp(name, "mxfp8_expand", 12) == 0 ? fake().expand_tables : fake().tables;
+}
+
 Driver fake_driver(const char* arch, bool loads_ptx) {
   Driver d;
   d.library = "fake";
@@ -44,12 +49,12 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
     return CUDA_SUCCESS;
   };
   d.cuModuleUnload = [](CUmodule) { return ++fake().unloads, CUDA_SUCCESS; };
-  d.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char*) {
-    *function = reinterpret_cast<CUfunction>(&fake());
+  d.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) {
+    *function = reinterpret_cast<CUfunction>(&tables_of(name));
     return CUDA_SUCCESS;
   };
-  d.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule, const char*) {
-    *address = reinterpret_cast<CUdeviceptr>(&fake().tables);
+  d.cuModuleGetGlobal_v2 = [](CUdeviceptr* address, size_t* bytes, CUmodule, const char* name) {
+    *address = reinterpret_cast<CUdeviceptr>(&tables_of(name));
     *bytes = sizeof(abi::KernelTables);
     return CUDA_SUCCESS;
   };
@@ -73,12 +78,17 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
     fake().maps.push_back(request);
     return CUDA_SUCCESS;
   };
-  d.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction, void** params, void**) {
+  d.cuLaunchKernelEx = [](const CUlaunchConfig* config, CUfunction function, void** params, void**) {
     if (fake().launch_result != CUDA_SUCCESS) return fake().launch_result;
     ++fake().launches;
     fake().streams.push_back(config->hStream);
-    fake().launch = *config;
     const char* bytes = static_cast<const char*>(params[0]);
+    if (reinterpret_cast<abi::KernelTables*>(function) == &fake().expand_tables) {
+      fake().expand_launch = *config;
+      std::memcpy(&fake().expand_params, bytes, sizeof fake().expand_params);
+      return CUDA_SUCCESS;
+    }
+    fake().launch = *config;
     fake().params.assign(bytes, bytes + fake().tables.params_bytes);
     return CUDA_SUCCESS;
   };
@@ -88,7 +98,7 @@ Driver fake_driver(const char* arch, bool loads_ptx) {
 #define FAKE_KERNEL(name) "extern \"C\" __global__ void __launch_bounds__(64, 1) " name "(int) {}\n"
 const MxfaEmbedded kFakeSources[] = {{"src/attention.cuh", FAKE_KERNEL("attention_fwd_sm100")},
                                      {"src/attention_sm90.cuh", FAKE_KERNEL("attention_fwd_sm90")},
-                                     {"src/attention_mx_sm90.cuh", FAKE_KERNEL("attention_fwd_mx_sm90")},
+                                     {"src/expand.cuh", FAKE_KERNEL("mxfp8_expand")},
                                      {"src/quantize.cuh", FAKE_KERNEL("mxfp8_quantize")},
                                      {nullptr, nullptr}};
 
@@ -100,11 +110,12 @@ const MxfaEmbedded kFakeConfigs[] = {
          "limits": {"kv_stages": [2, 8, 1]}})"},
     {"configs/kernels/attention_fwd_sm90.json",
      R"({"kernel": "attention_fwd_sm90", "source": "src/attention_sm90.cuh", "archs": ["sm_90a"],
-         "choices": [{"when": {"four_unit_queries": true}, "set": {"tile_n": 64}},
-                     {"when": {}, "set": {"tile_n": 80}}], "limits": {}})"},
-    {"configs/kernels/attention_fwd_mx_sm90.json",
-     R"({"kernel": "attention_fwd_mx_sm90", "source": "src/attention_mx_sm90.cuh", "archs": ["sm_90a"],
-         "choices": [{"when": {}, "set": {"kv_stages": 3}}], "limits": {}})"},
+         "choices": [{"when": {"mxfp8": true}, "set": {"tile_n": 128}},
+                     {"when": {"four_unit_queries": true}, "set": {"tile_n": 64}},
+                     {"when": {}, "set": {"tile_n": 80}}], "limits": {"tile_n": [64, 256, 16]}})"},
+    {"configs/kernels/mxfp8_expand.json",
+     R"({"kernel": "mxfp8_expand", "source": "src/expand.cuh", "archs": ["sm_90a"],
+         "choices": [{"when": {}, "set": {}}], "limits": {}})"},
     {"configs/kernels/mxfp8_quantize.json",
      R"({"kernel": "mxfp8_quantize", "source": "src/quantize.cuh", "archs": ["sm_90a", "sm_100a"],
          "choices": [{"when": {}, "set": {"threads": 128}}], "limits": {}})"},
@@ -118,6 +129,8 @@ std::unique_ptr<mxfa_context> fake_context(const char* arch) {
   fake().tables.threads = 512;
   fake().tables.shared_bytes = 200000;
   fake().tables.tile_rows = 256;
+  fake().expand_tables = fake().tables;
+  fake().expand_tables.params_bytes = sizeof(abi::ExpandParams);
   auto context = std::make_unique<mxfa_context>();
   context->open(fake_driver(arch), cache);
   context->sources = kFakeSources;

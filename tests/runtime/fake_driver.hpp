@@ -13,13 +13,16 @@
 namespace mxfa::test {
 
 struct FakeDriver {
-  abi::KernelTables tables{};  // what the loaded module publishes
+  abi::KernelTables tables{};         // what the loaded module publishes
+  abi::KernelTables expand_tables{};  // mxfp8_expand
   CUresult launch_result = CUDA_SUCCESS, load_result = CUDA_SUCCESS, copy_result = CUDA_SUCCESS;
   int shared_limit = 232448, multiprocessors = 4;
   int loads = 0, unloads = 0, launches = 0, context_depth = 0, retains = 0;
   std::string image;  // first bytes of the last image
   CUlaunchConfig launch{};
-  std::vector<char> params;            // of the last launch
+  std::vector<char> params;        // of the last launch
+  CUlaunchConfig expand_launch{};  // of mxfp8_expand, which `launch` and `params` leave out
+  abi::ExpandParams expand_params{};
   std::vector<TensorMapRequest> maps;  // of the last launch
   std::vector<CUstream> streams;       // of every copy and launch
 };

@@ -107,22 +107,23 @@ TEST_CASE(
     for (const bool dq_fp16 : {false, true})
       for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
         compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}});
-  for (const int head_dim : {64, 96, 128})
-    for (const bool four_units : {false, true})
-      for (const bool right_mask : {false, true})
-        for (const bool left_mask : {false, true})
+  for (const int head_dim : {64, 96, 128}) {
+    compiles_cleanly(nvrtc, "mxfp8_expand", "sm_90a", {{"head_dim", head_dim}});
+    for (const bool right_mask : {false, true})
+      for (const bool left_mask : {false, true}) {
+        const auto compiles = [&](bool mxfp8, bool dynamic_p, bool four_units) {
           compiles_cleanly(nvrtc, "attention_fwd_sm90", "sm_90a",
                            {{"head_dim", head_dim},
+                            {"mxfp8", mxfp8, true},
                             {"right_mask", right_mask, true},
                             {"left_mask", left_mask, true},
+                            {"dynamic_p", dynamic_p, true},
                             {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}});
-  // Both masks hold what one alone has.
-  for (const int head_dim : {64, 96, 128})
-    for (const bool masks : {false, true})
-      for (const bool dynamic_p : {false, true})
-        compiles_cleanly(nvrtc, "attention_fwd_mx_sm90", "sm_90a",
-                         {{"head_dim", head_dim},
-                          {"right_mask", masks, true},
-                          {"left_mask", masks, true},
-                          {"dynamic_p", dynamic_p, true}});
+        };
+        compiles(false, false, false);
+        compiles(false, false, true);
+        compiles(true, false, false);
+        compiles(true, true, false);
+      }
+  }
 }

@@ -140,7 +140,7 @@ TEST_CASE("a small jagged shape runs and passes, and the report says how") {
   CHECK(row["counters"]["mma_instructions"] > 0);
 }
 
-TEST_CASE("an H200 runs masks, grouped heads and broadcast queries, and MXFP8 with a kernel of its own") {
+TEST_CASE("an H200 runs masks, grouped heads and broadcast queries, and MXFP8 multiplied out") {
   const Workplace workplace;
   const std::string masked =
       R"({"op":"attn_fwd","dtype":"bf16","head_dim":96,"heads_q":2,"heads_kv":1,"seqlens_q":[70],)"
@@ -154,10 +154,10 @@ TEST_CASE("an H200 runs masks, grouped heads and broadcast queries, and MXFP8 wi
   const ProgramResult multiplied_out = workplace.run({"run", mxfp8, "--device", "emulator:h200"});
   CAPTURE(multiplied_out.err, multiplied_out.out);
   CHECK(multiplied_out.exit_code == 0);
-  CHECK(multiplied_out.out.find("attention_fwd_mx_sm90 sm_90a") != std::string::npos);
+  CHECK(multiplied_out.out.find("attention_fwd_sm90 sm_90a") != std::string::npos);
   const ProgramResult explained = workplace.run({"explain", mxfp8, "--device", "emulator:h200"});
   CHECK(explained.exit_code == 0);
-  for (const char* part : {"attention_fwd_mx_sm90", "staged_full", "expander warp", "p_scale"}) {
+  for (const char* part : {"attention_fwd_sm90", "mxfp8_expand", "expanded_bytes", "p_scale"}) {
     CAPTURE(part);
     CHECK(explained.out.find(part) != std::string::npos);
   }

@@ -1,0 +1,153 @@
+// MXFP8 to BF16: out = payload * 2^(scale - 127), for the operands of one attention.  Hopper's tensor cores
+// know no block scales, but E4M3 has 4 significant bits: its product with a power of two is a BF16 number
+// while the scale byte is 3 to 246 (448 * 2^119 is the largest that stays below 2^128; 2^-9 * 2^-124 is
+// BF16's smallest).  Beyond, it overflows to infinity or is rounded to a multiple of 2^-133.  A NaN payload
+// and the scale byte 255 become NaN.
+//
+// One CTA expands a tile of 128 tokens of one sequence and head, which shares an atom of scales.  Grid: the
+// CTAs of the jobs, one job after the other; in a job scale_tiles * heads, head fastest: the heads of a token
+// are neighbours in memory.  A thread takes 8 channels of every kRowsPerPass-th token, so that a warp reads
+// 256 and writes 512 bytes in a row; all its loads are in flight before the first is used.  Rows past the end
+// of the sequence are not written.
+//
+// Config:
+//   head_dim     64, 96 or 128
+//   ctas_per_sm  the occupancy that registers must leave room for
+#pragma once
+#include "ptx/barrier.cuh"
+#include "ptx/convert.cuh"
+#include "ptx/ld_st.cuh"
+#include "ptx/sreg.cuh"
+#include "src/common/jagged.cuh"
+#include "src/common/math.cuh"
+#include "src/common/scale_factor.cuh"
+#include "src/common/tables.cuh"
+#include "src/common/types.cuh"
+
+namespace mxfa {
+
+// Twins of ExpandJob and ExpandParams in runtime/host/kernel_abi.hpp, which says what each field means.
+struct ExpandJob {
+  uint64_t payload;
+  int64_t row_stride;
+  uint64_t scales, output;
+  uint64_t offsets, scale_offsets;
+  int32_t batch, heads, scale_tiles;
+  int32_t along_tokens;
+};
+inline constexpr int kExpandJobs = 4;
+struct ExpandParams {
+  ExpandJob jobs[kExpandJobs];
+};
+
+struct Mxfp8Expand {
+  static constexpr int kHeadDim = Config::head_dim;
+  static constexpr int kTileTokens = 128;
+  static constexpr int kChunk = 8;  // channels of a thread: 8 bytes of E4M3, 16 of BF16
+  static constexpr int kChunks = kHeadDim / kChunk;
+  static constexpr int kRowsPerPass = 16;
+  static constexpr int kPasses = kTileTokens / kRowsPerPass;
+  static constexpr int kThreads = kRowsPerPass * kChunks;
+  static constexpr int kTokenBlocks = kTileTokens / static_cast<int>(kScaleBlock);
+  // Scales along the tokens: a BF16 factor for each block of tokens and channel.
+  static constexpr int kFactorBytes = kTokenBlocks * kHeadDim * 2;
+  static_assert(kHeadDim == 64 || kHeadDim == 96 || kHeadDim == 128, "head_dim: 64, 96 or 128");
+
+  static constexpr KernelTables kTables = {
+      kTablesMagic,
+      sizeof(ExpandParams),
+      kThreads,
+      0,
+      0,
+      kTileTokens,
+      1,
+      2,
+      0,
+      0,
+      {{"expand", 0, kThreads / 32, 65536 / (kThreads * Config::ctas_per_sm) / 8 * 8}},
+      {{"scales (static)", 0, kScaleAtomBytes, 1, 16},
+       {"factors (static)", kScaleAtomBytes, kFactorBytes, 1, 16}},
+      {},
+      {}};
+
+  // 2^(B - 127) as BF16.  B = 0: subnormal; 255: NaN.
+  MXFA_DEVICE static uint32_t factor(uint32_t byte) { return byte << 7 | (byte - 1 >= 254u ? 0x40u : 0u); }
+
+  // Eight elements times their factors, a pair each.
+  MXFA_DEVICE static ptx::U32x4 expand(uint32_t x, uint32_t y, ptx::U32x4 factors) {
+    uint32_t a, b, c, d;
+    ptx::cvt_rn_f16x2_e4m3x4(x, b, a);
+    ptx::cvt_rn_f16x2_e4m3x4(y, d, c);
+    return {ptx::mul_rn_bf16x2(ptx::truncate_bf16x2_f16x2(a), factors.x),
+            ptx::mul_rn_bf16x2(ptx::truncate_bf16x2_f16x2(b), factors.y),
+            ptx::mul_rn_bf16x2(ptx::truncate_bf16x2_f16x2(c), factors.z),
+            ptx::mul_rn_bf16x2(ptx::truncate_bf16x2_f16x2(d), factors.w)};
+  }
+
+  MXFA_DEVICE static void run(const ExpandParams& params, uint32_t scales, uint32_t factors) {
+    int32_t cta = static_cast<int32_t>(blockIdx.x), index = 0;
+    while (cta >= params.jobs[index].scale_tiles * params.jobs[index].heads) {
+      cta -= params.jobs[index].scale_tiles * params.jobs[index].heads;
+      ++index;
+    }
+    const ExpandJob& job = params.jobs[index];
+    const int32_t tile = cta / job.heads, head = cta % job.heads;
+    const int32_t* scale_offsets = pointer<const int32_t>(job.scale_offsets);
+    const int32_t batch = find_sequence(scale_offsets, job.batch, tile * kTileTokens);
+    const Sequence sequence = load_sequence(pointer<const int32_t>(job.offsets), batch);
+    const int32_t first = tile * kTileTokens - ptx::ld_global_s32(scale_offsets + batch);
+    const int32_t rows = min_of(sequence.length - first, kTileTokens);
+    const int64_t token = sequence.first + int64_t{first};
+
+    const int32_t thread = static_cast<int32_t>(threadIdx.x);
+    const int32_t row = thread / kChunks, chunk = thread % kChunks;
+    const uint8_t* in = pointer<const uint8_t>(job.payload) + (token + row) * job.row_stride +
+                        head * kHeadDim + chunk * kChunk;
+    ptx::U32x2 data[kPasses];
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+      data[pass] = ptx::ld_global_nc_v2_if(in + pass * kRowsPerPass * job.row_stride,
+                                           row + pass * kRowsPerPass < rows);
+    const uint8_t* atom = pointer<const uint8_t>(job.scales) +
+                          (int64_t{head} * job.scale_tiles + tile) * int64_t{kScaleAtomBytes};
+    if (thread < 32) ptx::st_shared_v4(scales + thread * 16, ptx::ld_global_nc_v4(atom + thread * 16));
+    ptx::cta_sync();
+    if (job.along_tokens) {
+      for (int32_t i = thread; i < kTokenBlocks * kHeadDim / 2; i += kThreads) {
+        const uint32_t block = i / (kHeadDim / 2), channel = i % (kHeadDim / 2) * 2;
+        const uint32_t low = ptx::ld_shared_u8(scales + scale_atom_byte(channel, block)),
+                       high = ptx::ld_shared_u8(scales + scale_atom_byte(channel + 1, block));
+        ptx::st_shared_b32(factors + 4 * i, factor(low) | factor(high) << 16);
+      }
+      ptx::cta_sync();
+    }
+    const int64_t row_bytes = int64_t{job.heads} * kHeadDim * 2;
+    uint8_t* out =
+        pointer<uint8_t>(job.output) + (token + row) * row_bytes + (head * kHeadDim + chunk * kChunk) * 2;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int32_t at = row + pass * kRowsPerPass;
+      if (at >= rows) break;
+      ptx::U32x4 f;
+      if (job.along_tokens) {
+        f = ptx::ld_shared_v4(factors + (at / int32_t(kScaleBlock) * kHeadDim + chunk * kChunk) * 2);
+      } else {
+        const uint32_t byte =
+            ptx::ld_shared_u8(scales + scale_atom_byte(at, chunk * kChunk / int32_t(kScaleBlock)));
+        f.x = f.y = f.z = f.w = factor(byte) * 0x10001u;
+      }
+      ptx::st_global_v4(out + pass * kRowsPerPass * row_bytes, expand(data[pass].x, data[pass].y, f));
+    }
+  }
+};
+
+}  // namespace mxfa
+
+MXFA_PUBLISH_TABLES(mxfp8_expand, mxfa::Mxfp8Expand::kTables);
+
+extern "C" __global__ void __launch_bounds__(mxfa::Mxfp8Expand::kThreads, Config::ctas_per_sm)
+    mxfp8_expand(const __grid_constant__ mxfa::ExpandParams params) {
+  __shared__ alignas(16) uint8_t scales[mxfa::kScaleAtomBytes];
+  __shared__ alignas(16) uint8_t factors[mxfa::Mxfp8Expand::kFactorBytes];
+  mxfa::Mxfp8Expand::run(params, mxfa::smem_address(scales), mxfa::smem_address(factors));
+}
