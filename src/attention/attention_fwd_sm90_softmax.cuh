@@ -19,9 +19,7 @@ struct SoftmaxSm90 : AttentionFwdSm90Tables {
   float s[kTileN / 2];
   uint32_t probability[kTileN / 4];
   float row_max[2], row_sum[2], alpha[2];  // of the thread's two rows, l/4 and l/4 + 8 of the warp's 16
-  // MXFP8 only.
-  uint32_t payload[kMxfp8 ? kTileN / 8 : 1];  // E4M3 of P: two columns of both rows a word
-  uint32_t scale_bytes[2];                    // of P, kDynamicP: a byte for each 32 keys
+  uint32_t scale_bytes[2];                 // of P, kDynamicP: a byte for each 32 keys
 
   MXFA_DEVICE static float maximum_of_row(float m) {  // over the four lanes of a row
     m = kMxfp8 ? max_nan_f32(m, shfl_bfly(m, 1)) : max_f32(m, shfl_bfly(m, 1));
@@ -70,6 +68,23 @@ struct SoftmaxSm90 : AttentionFwdSm90Tables {
       const float sum = exponentials(half, c, row_max[half] == kMinusInfinity ? 0.0f : -row_max[half] * c);
       row_sum[half] = kFirst ? sum : fma_rn_ftz_f32(row_sum[half], alpha[half], sum);
     }
+  }
+
+  // p against the reference point in hand, without looking for the maximum first: that takes the maximum, its
+  // shuffles and their latency off the path between Q K^T and the exponentials.  False if a row of the warp
+  // has outgrown its reference point (sums far above a block's worth of p <= 1, infinities, NaN) or has none
+  // yet (-inf: every p is infinite or NaN); S is then overwritten all the same and must be computed again.
+  MXFA_DEVICE bool softmax_without_maximum(float c) {
+    float sums[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sums[half] = exponentials(half, c, -row_max[half] * c);
+      alpha[half] = 1.0f;
+    }
+    if (!vote_all(sums[0] < kSumLimit && sums[1] < kSumLimit)) return false;
+    row_sum[0] += sums[0];
+    row_sum[1] += sums[1];
+    return true;
   }
 
   // ---- MXFP8 ----
@@ -142,17 +157,6 @@ struct SoftmaxSm90 : AttentionFwdSm90Tables {
     }
   }
 
-  // P to E4M3.  Returns the words' bytes plus 2, one over the other: bit 7 of a byte is set where a p became
-  // 448 or a NaN.
-  MXFA_DEVICE uint32_t round_p() {
-    uint32_t seen = 0;
-#pragma unroll
-    for (int i = 0; i < kTileN / 8; ++i) {
-      payload[i] = cvt_rn_satfinite_e4m3x4_f32(s[4 * i + 3], s[4 * i + 2], s[4 * i + 1], s[4 * i]);
-      seen |= payload[i] + 0x02020202;
-    }
-    return seen;
-  }
   // 2^120 and the scale of a group of P, a pair of BF16.
   MXFA_DEVICE uint32_t p_factor(int half, int group_of_keys) const {
     constexpr uint32_t kExponent = 0x00800080;
@@ -163,34 +167,10 @@ struct SoftmaxSm90 : AttentionFwdSm90Tables {
   // ---- both ----
   template <bool kFirst>
   MXFA_DEVICE void softmax(float c) {
-    if constexpr (kMxfp8) {
+    if constexpr (kMxfp8)
       softmax_mxfp8<kFirst>(c);
-      round_p();
-    } else {
+    else
       softmax_bf16<kFirst>(c);
-    }
-  }
-
-  // p against the reference point in hand, without looking for the maximum first: that takes the maximum, its
-  // shuffles and their latency off the path between Q K^T and the exponentials.  False if a row of the warp
-  // has outgrown its reference point or has none yet (-inf: every p is infinite or NaN); S is then
-  // overwritten all the same and must be computed again.  BF16: sums far above a block's worth of p <= 1, NaN
-  // and infinities too.  MXFP8: a p that E4M3 rounds to 448 may be above the threshold, where the reference
-  // point of attention_fwd_sm100 moves; a smaller one is not.
-  MXFA_DEVICE bool softmax_without_maximum(float c) {
-    float sums[2];
-    bool fits = true;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sums[half] = exponentials(half, c, kMxfp8 ? kPBias - row_max[half] * c : -row_max[half] * c);
-      if (!kMxfp8) fits = fits && sums[half] < kSumLimit;
-      alpha[half] = 1.0f;
-    }
-    if (kMxfp8) fits = fits && (round_p() & 0x80808080) == 0;
-    if (!vote_all(fits)) return false;
-    row_sum[0] += sums[0];
-    row_sum[1] += sums[1];
-    return true;
   }
 
   // P as the A operand: columns 16 s .. 16 s + 15 of D are exactly the A fragment of k-step s.
@@ -199,10 +179,12 @@ struct SoftmaxSm90 : AttentionFwdSm90Tables {
       // p is not negative: its seven bits, moved to where BF16 has exponent and mantissa, are 2^-120 p,
       // subnormal E4M3 included.  A NaN is lost on the way, but the row sum has it.
 #pragma unroll
-      for (int i = 0; i < kTileN / 8; ++i) {
+      for (int i = 0; i < kTileN / 8; ++i) {  // two columns of both rows
+        const uint32_t payload =
+            cvt_rn_satfinite_e4m3x4_f32(s[4 * i + 3], s[4 * i + 2], s[4 * i + 1], s[4 * i]);
         const int group = i / kGroupParts;
-        probability[2 * i] = mul_rn_bf16x2(__byte_perm(payload[i], 0, 0x4140) << 4, p_factor(0, group));
-        probability[2 * i + 1] = mul_rn_bf16x2(__byte_perm(payload[i], 0, 0x4342) << 4, p_factor(1, group));
+        probability[2 * i] = mul_rn_bf16x2(__byte_perm(payload, 0, 0x4140) << 4, p_factor(0, group));
+        probability[2 * i + 1] = mul_rn_bf16x2(__byte_perm(payload, 0, 0x4342) << 4, p_factor(1, group));
       }
     } else {
 #pragma unroll
