@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "check.hpp"
@@ -131,7 +132,8 @@ class Folder {
 struct Ended {
   int status = 0;  // as waitpid gives it
   double cpu_seconds = 0;
-  ordered_json row;  // null when it wrote none
+  ordered_json row;              // null when it wrote none
+  std::set<std::string> advice;  // rules of the hazard checks' advice
 };
 
 class Child {
@@ -139,7 +141,7 @@ class Child {
   // `arguments` after the program's name; the report goes to `report`.
   Child(std::vector<std::string> arguments, const std::string& mutation, const std::string& report,
         unsigned cpu_seconds)
-      : report_(report) {
+      : report_(report), messages_(report + ".messages") {
     arguments.insert(arguments.begin(), "mxfa");
     arguments.insert(arguments.end(), {"--json", report});
     std::vector<char*> argv;
@@ -154,7 +156,8 @@ class Child {
     setrlimit(RLIMIT_CPU, &limit);
     setrlimit(RLIMIT_CORE, &no_core);
     const int nowhere = open("/dev/null", O_RDWR);
-    for (int stream = 0; stream < 3; ++stream) dup2(nowhere, stream);
+    for (int stream = 0; stream < 2; ++stream) dup2(nowhere, stream);
+    dup2(open(messages_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
     execv("/proc/self/exe", argv.data());
     _exit(127);
   }
@@ -166,15 +169,21 @@ class Child {
     std::ifstream file(report_);
     const ordered_json all = ordered_json::parse(file, nullptr, false);
     if (!all.is_discarded() && all.contains("rows") && !all["rows"].empty()) out->row = all["rows"][0];
+    // The driver's reports say "advice RULE (N times)".
+    std::ifstream messages(messages_);
+    for (std::string line; std::getline(messages, line);)
+      if (line.starts_with(kAdvice)) out->advice.insert(line.substr(0, line.find(" (")));
     return true;
   }
 
  private:
+  static constexpr std::string_view kAdvice = "advice ";
   pid_t pid_ = 0;
-  std::string report_;
+  std::string report_, messages_;
 };
 
-void judge(const Ended& end, const std::string& bits, Site& site) {
+// `whole`: the kernel with nothing deleted.
+void judge(const Ended& end, const Ended& whole, Site& site) {
   if (WIFSIGNALED(end.status)) {
     site.finding = WTERMSIG(end.status) == SIGXCPU || WTERMSIG(end.status) == SIGKILL ? "endless" : "crash";
     site.report = fmt::format("the process ended with signal {}", WTERMSIG(end.status));
@@ -194,11 +203,16 @@ void judge(const Ended& end, const std::string& bits, Site& site) {
       site.report = trial.value("report", "");
       return;
     }
-    if (trial["bits"] != bits) {
+    if (trial["bits"] != whole.row["schedules"][0]["bits"]) {
       site.finding = "wrong bits";
       site.found_by = by;
       return;
     }
+  }
+  for (const std::string& rule : end.advice) {
+    if (whole.advice.contains(rule)) continue;
+    site.finding = "advice";
+    site.report = rule;
   }
 }
 
@@ -280,7 +294,6 @@ void print(const std::vector<Site>& sites) {
 void run_mutants(std::vector<Site>& sites, const std::vector<std::string>& arguments,
                  const std::string& kernel, const Ended& whole, unsigned jobs, const Folder& folder,
                  const CommonFlags& flags) {
-  const std::string bits = whole.row["schedules"][0]["bits"];
   // Mutants do what the kernel does or stop early; what takes many times longer does not end.
   const auto limit = static_cast<unsigned>(5 + std::ceil(20 * whole.cpu_seconds));
   struct Running {
@@ -298,7 +311,7 @@ void run_mutants(std::vector<Site>& sites, const std::vector<std::string>& argum
     std::erase_if(running, [&](Running& r) {
       Ended end;
       if (!r.child->ended(&end)) return false;
-      judge(end, bits, *r.site);
+      judge(end, whole, *r.site);
       if (flags.verbose)
         message(fmt::format("{} without {} at {}: {}", kernel, r.site->kind, r.site->place, r.site->finding));
       return true;

@@ -128,12 +128,18 @@ int32_t choose_packing(const mxfa_attention& a, const KernelConfig& config, cons
   return pack ? group : 1;
 }
 
+// One CTA an SM, or fewer at the request of kernel.max_ctas.
+int32_t resident_ctas(const Driver& driver, const KernelConfig& config) {
+  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int32_t max_ctas = int32_t(config.at("max_ctas"));
+  return max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
+}
+
 void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
   const mxfa_attention& a = plan.attention;
   const Driver& driver = plan.context->driver;
-  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const int32_t max_ctas = int32_t(config.at("max_ctas"));
-  const int32_t ctas = max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
+  const int32_t ctas = resident_ctas(driver, config);
   const int32_t cluster = int32_t(config.at("ctas_per_tile"));
   if (ctas < cluster)
     invalid("kernel.max_ctas is {}; with kernel.ctas_per_tile {} it must be at least {}", max_ctas, cluster,
@@ -179,7 +185,7 @@ void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
 
 void add_tiles_sm90(mxfa_plan& plan) {
   const Driver& driver = plan.context->driver;
-  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int32_t ctas = resident_ctas(driver, plan.config);
   const RowTilePlan rows = plan_row_tiles({.q = &plan.q,
                                            .k = &plan.k,
                                            .heads = plan.attention.heads_q,
@@ -188,12 +194,12 @@ void add_tiles_sm90(mxfa_plan& plan) {
                                            .window_right = plan.window_right,
                                            .tile_n = key_rows(plan.kernel->config),
                                            .max_units = int32_t(plan.kernel->tables.tile_rows) / kUnitRows,
-                                           .multiprocessors = multiprocessors,
+                                           .multiprocessors = ctas,
                                            .row_bytes = int64_t{plan.attention.head_dim} * 2 * 2 *
                                                         plan.attention.heads_kv / plan.attention.heads_q,
                                            .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
   plan.tile_count = plan.slot_count = uint32_t(rows.tiles.size());
-  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
+  plan.grid = std::min(plan.tile_count, uint32_t(ctas));
   plan.at_tiles = plan.workspace.add(rows.tiles);
   plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };

@@ -106,6 +106,14 @@ TEST_CASE("A Hopper launch has its tiles, boxes, counters and a CTA an SM", "[at
   CHECK(!problem.description["config"].contains("four_unit_queries"));
 }
 
+TEST_CASE("kernel.max_ctas leaves SMs of a Hopper launch to others", "[attention]") {
+  const auto context = hopper();
+  Problem problem;
+  problem.attention.kernel = R"({"max_ctas": 3})";
+  problem.launch(*context);
+  CHECK(fake().launch.gridDimX == 3);
+}
+
 TEST_CASE("A Hopper MXFP8 launch multiplies its operands out first and reads them from the workspace",
           "[attention]") {
   const auto context = hopper();
