@@ -78,7 +78,7 @@ void bench_attention_backward(BenchMachine& machine, const Shape& shape, BenchRo
   const CheckResult checked = check_backward(
       problem,
       {q.fetch(), k.fetch(), v.fetch(), o.fetch(), d_o.fetch(), given_lse, last_dq, last_dk, last_dv},
-      backward_numerics(shape), shape.data.seed, kCheckBudget, limits_of(shape).quantized_sqnr_db);
+      backward_numerics(shape, row.plan), shape.data.seed, kCheckBudget, limits_of(shape).quantized_sqnr_db);
   row.failures.insert(row.failures.end(), checked.failures.begin(), checked.failures.end());
   row.check = {{"samples", checked.samples},
                {"rows", checked.rows},

@@ -32,10 +32,11 @@ reference::AttentionOptions attention_numerics(const std::string& arch, const Sh
   return options;
 }
 
-reference::BackwardOptions backward_numerics(const Shape& shape) {
+reference::BackwardOptions backward_numerics(const Shape& shape, const nlohmann::ordered_json& plan) {
   std::optional<int> dq_fp16;
   if (shape.backward.dq_accumulate == DqAccumulate::fp16) dq_fp16 = shape.backward.dq_scale_log2;
-  return reference::hopper_backward_numerics(shape.head_dim, dq_fp16);
+  return reference::hopper_backward_numerics(shape.head_dim, dq_fp16,
+                                             plan["options"]["method"]["chosen"] == "split");
 }
 
 }  // namespace mxfa::tools

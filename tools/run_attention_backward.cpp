@@ -157,9 +157,10 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
                               given_d_o = exact(d_o);
     const std::vector<float> given_lse = lse.download<float>();
     judge(shape, got, reference::attention_backward(problem, given_q, given_k, given_v, given_d_o),
-          reference::attention_backward(problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),
-                                        std::vector<double>(given_lse.begin(), given_lse.end()),
-                                        backward_numerics(shape)),
+          reference::attention_backward(
+              problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),
+              std::vector<double>(given_lse.begin(), given_lse.end()),
+              backward_numerics(shape, nlohmann::ordered_json::parse(plan.describe()))),
           problem, row);
   } else if (options.judge) {
     row.note = fmt::format(

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "host/attention_backward_split.hpp"
 #include "host/attention_backward_tiles.hpp"
 #include "host/attention_options.hpp"
 #include "host/tensor_map.hpp"
@@ -11,6 +12,20 @@ namespace {
 
 constexpr int32_t kBoxRows = 64;  // rows of every box that the main kernel loads
 constexpr int32_t kDqUnitRows = 8;
+
+// Query rows of a step of the main kernel, backward_rows() of src/attention/attention_bwd_params.cuh.
+int32_t step_rows(int32_t head_dim) { return head_dim == 64 ? 128 : 64; }
+
+// Overrides of attention_bwd_dq_sm90 are fields of the main kernel's configuration with a prefix; 0: its own.
+constexpr char kDqPrefix[] = "dq_";
+constexpr const char* kDqFields[] = {"tile_n", "consumer_warpgroups", "kv_stages", "consumer_registers",
+                                     "producer_registers"};
+std::string dq_overrides(const KernelConfig& config) {
+  nlohmann::ordered_json overrides = nlohmann::ordered_json::object();
+  for (const char* field : kDqFields)
+    if (const int64_t value = config.at(kDqPrefix + std::string(field))) overrides[field] = value;
+  return overrides.empty() ? std::string() : overrides.dump();
+}
 
 void check_options(const mxfa_attention& a, const mxfa_attention_backward_options& o) {
   if (o.dq_accumulate != MXFA_DQ_FP32 && o.dq_accumulate != MXFA_DQ_FP16)
@@ -84,25 +99,89 @@ int32_t choose_replicas(const mxfa_plan& plan, int64_t copy_bytes) {
   return int32_t(std::min<int64_t>(affordable, std::max<uint32_t>(plan.grid, 1)));
 }
 
-void add_tiles(mxfa_plan& plan) {
+// The one kernel (with turns where it is deterministic), or the split pair.
+struct Choice {
+  BackwardMethod method = BackwardMethod::kOneKernel;
+  KeyTilePlan keys;
+  DqTilePlan dq;
+  BackwardCosts costs;
+};
+
+KeyTilePlan list_key_tiles(const mxfa_plan& plan, bool with_dq) {
+  const mxfa_attention& a = plan.attention;
+  const Driver& driver = plan.context->driver;
+  return plan_key_tiles({.q = &plan.q,
+                         .k = &plan.k,
+                         .heads_q = a.heads_q,
+                         .heads_kv = a.heads_kv,
+                         .broadcast_q = a.broadcast_q != 0,
+                         .window_left = plan.window_left,
+                         .window_right = plan.window_right,
+                         .tile_rows = step_rows(a.head_dim),
+                         .multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                         .deterministic = with_dq && plan.backward_options.deterministic != 0,
+                         .row_bytes = int64_t{a.head_dim} * (2 + 2 + (with_dq ? 4 : 0)),
+                         .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
+}
+
+DqTilePlan list_dq_tiles(const mxfa_plan& plan, const KernelConfig& dq) {
+  const mxfa_attention& a = plan.attention;
+  const Driver& driver = plan.context->driver;
+  return plan_dq_tiles({.q = &plan.q,
+                        .k = &plan.k,
+                        .heads = a.heads_q,
+                        .broadcast_q = a.broadcast_q != 0,
+                        .window_left = plan.window_left,
+                        .window_right = plan.window_right,
+                        .tile_n = int32_t(dq.at("tile_n")),
+                        .max_units = int32_t(dq.at("consumer_warpgroups")),
+                        .multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                        .row_bytes = int64_t{a.head_dim} * 2 * 2 * a.heads_kv / a.heads_q,
+                        .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)},
+                       a.head_dim);
+}
+
+// `asked`: kernel.method.
+Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelConfig& dq) {
+  const mxfa_attention& a = plan.attention;
+  const bool fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16;
+  if (fp16 && asked == BackwardMethod::kSplit)
+    invalid(
+        "kernel.method is split, but dq_accumulate is fp16: the split pair never adds dQ in memory; choose "
+        "dq_accumulate fp32, or leave one of the two out");
+  Choice choice;
+  KeyTilePlan keys = list_key_tiles(plan, true);
+  if (fp16) {  // it changes the result, so it is the caller's and means the one kernel
+    choice.keys = std::move(keys);
+    return choice;
+  }
+  KeyTilePlan keys_without = list_key_tiles(plan, false);
+  choice.dq = list_dq_tiles(plan, dq);
+  choice.costs = estimate_backward(
+      {.head_dim = a.head_dim,
+       .deterministic = plan.backward_options.deterministic != 0,
+       .key_steps = keys.makespan,
+       .key_steps_without = keys_without.makespan,
+       .dq_blocks = choice.dq.makespan,
+       .dq_rows = int32_t(dq.at("consumer_warpgroups")) * kUnitRows,
+       .dq_keys = int32_t(dq.at("tile_n")),
+       .row_heads = double(plan.q.total()) * a.heads_q,
+       .multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)});
+  const bool faster = choice.costs.measured && choice.costs.split < choice.costs.one_kernel;
+  if (asked == BackwardMethod::kSplit || (asked == BackwardMethod::kAutomatic && faster))
+    choice.method = BackwardMethod::kSplit;
+  choice.keys = choice.method == BackwardMethod::kSplit ? std::move(keys_without) : std::move(keys);
+  return choice;
+}
+
+void add_tiles(mxfa_plan& plan, const Choice& choice) {
   const mxfa_attention& a = plan.attention;
   const Driver& driver = plan.context->driver;
   BackwardPlan& backward = plan.backward;
-  const bool broadcast = a.broadcast_q != 0;
+  const bool broadcast = a.broadcast_q != 0, split = choice.method == BackwardMethod::kSplit;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  const KeyTilePlan keys = plan_key_tiles({.q = &plan.q,
-                                           .k = &plan.k,
-                                           .heads_q = a.heads_q,
-                                           .heads_kv = a.heads_kv,
-                                           .broadcast_q = broadcast,
-                                           .window_left = plan.window_left,
-                                           .window_right = plan.window_right,
-                                           .tile_rows = rows,
-                                           .multiprocessors = multiprocessors,
-                                           .deterministic = plan.backward_options.deterministic != 0,
-                                           .row_bytes = int64_t{a.head_dim} * (2 + 2 + 4),
-                                           .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
+  const KeyTilePlan& keys = choice.keys;
   plan.tile_count = plan.slot_count = uint32_t(keys.tiles.size());
   plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
   const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, broadcast, rows);
@@ -116,11 +195,11 @@ void add_tiles(mxfa_plan& plan) {
   const int64_t dq_units = padded(kDqUnitRows);
   const int64_t dq_element = plan.backward_options.dq_accumulate == MXFA_DQ_FP16 ? 2 : 4;
   const int64_t dq_bytes = a.heads_q * dq_units * kDqUnitRows * a.head_dim * dq_element;
-  backward.dq_replicas = choose_replicas(plan, dq_bytes);
+  backward.dq_replicas = split ? choice.dq.run_count() : choose_replicas(plan, dq_bytes);
   const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : int64_t(queries.size());
   const int64_t limit = INT32_MAX / a.heads_q;
   // The kernel numbers units, and with turns panels of units, in 32 bits.
-  const bool deterministic = plan.backward_options.deterministic != 0;
+  const bool deterministic = plan.backward_options.deterministic != 0 && !split;
   const int64_t numbered = backward.dq_replicas * dq_units * (deterministic ? 2 : 1);
   if (int64_t(queries.size()) > limit || stat_tiles > limit || numbered > limit)
     invalid("offsets_q: {} tiles of {} rows and {} units of dQ times {} heads; the limit of a launch is {}",
@@ -131,13 +210,20 @@ void add_tiles(mxfa_plan& plan) {
   const bool sums = plan.grid > 0 && total > 0;
   if (!sums) backward.dq_replicas = 0;
   backward.prepare_grid = sums ? uint32_t(queries.size()) * a.heads_q : 0;
-  backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
+  if (!split || broadcast) backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
+  // Without broadcast_q a sequence without keys gets its zeros from the dQ kernel, with it from finish.
+  if (split && (sums || !broadcast)) backward.dq_tile_count = int32_t(choice.dq.tiles.size());
+  backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, multiprocessors));
 
   plan.at_tiles = plan.workspace.add(keys.tiles);
   backward.at_q_tiles = plan.workspace.add(queries);
   plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
   plan.at_offsets_q = plan.workspace.add(plan.q.offsets);
   plan.at_offsets_k = plan.workspace.add(plan.k.offsets);
+  if (split) {
+    backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
+    backward.at_dq_runs = plan.workspace.add(choice.dq.runs);
+  }
   const uint64_t image_bytes = plan.workspace.size();
   const uint64_t statistics_bytes = sums ? uint64_t(a.heads_q) * stat_tiles * 2 * rows * 4 : 0;
   const uint64_t accumulator_bytes = uint64_t(backward.dq_replicas) * dq_bytes;
@@ -148,12 +234,17 @@ void add_tiles(mxfa_plan& plan) {
   backward.at_turns = plan.workspace.reserve(turns_bytes);
 
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };
+  plan.options["method"] = {{"chosen", split ? "split" : "one_kernel"},
+                            {"one_kernel_clocks", std::round(choice.costs.one_kernel)},
+                            {"split_clocks", std::round(choice.costs.split)},
+                            {"measured", choice.costs.measured}};
   plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
   plan.options["workspace"] = {
       {{"part", "offsets and tile lists"},
        {"bytes", image_bytes},
-       {"formula", fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, offsets", plan.tile_count,
-                               queries.size())}},
+       {"formula",
+        fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, {}offsets", plan.tile_count,
+                    queries.size(), split ? fmt::format("16 * {} of dQ, ", backward.dq_tile_count) : "")}},
       {{"part", "LSE and delta"},
        {"bytes", statistics_bytes},
        {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
@@ -194,15 +285,29 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
   const bool dq_fp16 = plan->backward_options.dq_accumulate == MXFA_DQ_FP16;
-  const KernelConfig config = resolve(
-      "attention_bwd_sm90",
-      {{"head_dim", attention.head_dim},
-       {"right_mask", right >= 0, true},
-       {"left_mask", left >= 0, true},
-       {"deterministic", plan->backward_options.deterministic != 0, true},
-       {"dq_fp16", dq_fp16, true},
-       {"short_walk", walks_are_short(*plan), true, ConfigField::Use::kChoiceOnly}},
-      attention.kernel);
+  const auto main_config = [&](bool with_dq) {
+    return resolve("attention_bwd_sm90",
+                   {{"head_dim", attention.head_dim},
+                    {"right_mask", right >= 0, true},
+                    {"left_mask", left >= 0, true},
+                    {"deterministic", with_dq && plan->backward_options.deterministic != 0, true},
+                    {"dq_fp16", dq_fp16, true},
+                    {"with_dq", with_dq, true},
+                    {"short_walk", walks_are_short(*plan), true, ConfigField::Use::kChoiceOnly}},
+                   attention.kernel);
+  };
+  KernelConfig config = main_config(true);
+  const KernelConfig dq_config = resolve(
+      "attention_bwd_dq_sm90",
+      {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
+      dq_overrides(config).c_str());
+  const Choice choice = choose_method(*plan, BackwardMethod(config.at("method")), dq_config);
+  const bool split = choice.method == BackwardMethod::kSplit;
+  if (split) {
+    config = main_config(false);
+    for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
+  }
+  config.set("method", int32_t(choice.method));
   const std::vector<ConfigField> beside{{"head_dim", attention.head_dim}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
@@ -210,11 +315,12 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   };
   plan->config = config;
   plan->kernel = load(config);
-  plan->backward.prepare =
-      load(resolve("attention_bwd_prepare", beside, nullptr));
-  plan->backward.finish = load(resolve("attention_bwd_finish", beside, nullptr));
+  plan->backward.prepare = load(resolve("attention_bwd_prepare", beside, nullptr));
+  if (split) plan->backward.dq = &context.kernel(dq_config, sizeof(abi::AttentionBackwardDqParams));
+  if (!split || attention.broadcast_q)
+    plan->backward.finish = load(resolve("attention_bwd_finish", beside, nullptr));
   plan->options = resolved_options(*plan);
-  add_tiles(*plan);
+  add_tiles(*plan, choice);
   attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
   attention.kernel = nullptr;
   return plan;
@@ -248,16 +354,18 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   const BackwardPlan& backward = plan.backward;
   const Driver& driver = plan.context->driver;
   check_operands(plan, args);
-  if (plan.grid == 0 && backward.finish_grid == 0) return;  // no query and no key anywhere: nothing to write
+  if (plan.grid == 0 && backward.finish_grid == 0 && backward.dq_grid == 0)
+    return;  // no query and no key anywhere: nothing to write
   const uint64_t workspace = plan.require_workspace(args.workspace);
 
   const auto address = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
-  const auto map = [&](const mxfa_tensor& tensor, int32_t heads, const char* name) {
+  const auto map = [&](const mxfa_tensor& tensor, int32_t heads, const char* name,
+                       int32_t box_rows = kBoxRows) {
     // A tensor without rows may be null, which a tensor map may not hold; nothing is loaded through it then.
     const uint64_t data = tensor.data ? address(tensor.data) : workspace;
     const int64_t row_stride = tensor.data ? tensor.row_stride : int64_t{heads} * a.head_dim;
     return encode_tensor_map(driver,
-                             ragged_request({data, a.head_dim, heads, row_stride * 2, true, kBoxRows}), name);
+                             ragged_request({data, a.head_dim, heads, row_stride * 2, true, box_rows}), name);
   };
   abi::AttentionBackwardParams params{};
   params.q = map(args.q, a.heads_q, "Q");
@@ -272,7 +380,7 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.dv = address(args.dv.data), params.stride_dv = args.dv.row_stride;
   params.statistics = workspace + backward.at_statistics;
   params.dq_accumulator = workspace + backward.at_dq_accumulator;
-  if (plan.backward_options.deterministic) params.turns = workspace + backward.at_turns;
+  if (plan.backward_options.deterministic && !backward.dq) params.turns = workspace + backward.at_turns;
   params.tiles = workspace + plan.at_tiles;
   params.q_tiles = workspace + backward.at_q_tiles;
   params.offsets_q = workspace + plan.at_offsets_q;
@@ -290,10 +398,33 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.window_left = plan.window_left, params.window_right = plan.window_right;
   params.broadcast_q = a.broadcast_q != 0;
 
+  abi::AttentionBackwardDqParams dq_params{};
+  if (backward.dq) {
+    const auto tile_n = int32_t(backward.dq->config.at("tile_n"));
+    dq_params.q = params.q, dq_params.d_out = params.d_out;
+    dq_params.dq = map(args.dq, a.heads_q, "dQ");
+    dq_params.k = map(args.k, a.heads_kv, "K", tile_n);
+    dq_params.v = map(args.v, a.heads_kv, "V", tile_n);
+    dq_params.statistics = params.statistics, dq_params.dq_accumulator = params.dq_accumulator;
+    dq_params.tiles = workspace + backward.at_dq_tiles;
+    if (a.broadcast_q) dq_params.runs = workspace + backward.at_dq_runs;
+    dq_params.offsets_q = params.offsets_q, dq_params.offsets_k = params.offsets_k;
+    dq_params.counters = params.counters;
+    dq_params.tile_count = backward.dq_tile_count;
+    dq_params.heads_q = a.heads_q, dq_params.heads_kv = a.heads_kv;
+    dq_params.stat_tiles = backward.stat_tiles, dq_params.dq_units = backward.dq_units;
+    dq_params.scale = params.scale, dq_params.scale_log2 = params.scale_log2;
+    dq_params.window_left = plan.window_left, dq_params.window_right = plan.window_right;
+  }
+
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] {
-    if (backward.prepare_grid > 0)
-      launch_kernel(driver, *backward.prepare, backward.prepare_grid, &params, stream);
+    if (backward.prepare_grid > 0) {
+      abi::AttentionBackwardParams prepare = params;
+      if (backward.dq) prepare.dq_accumulator = 0;  // nothing is added to it
+      launch_kernel(driver, *backward.prepare, backward.prepare_grid, &prepare, stream);
+    }
+    if (backward.dq_grid > 0) launch_kernel(driver, *backward.dq, backward.dq_grid, &dq_params, stream);
     if (plan.grid > 0) launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
     if (backward.finish_grid > 0)
       launch_kernel(driver, *backward.finish, backward.finish_grid, &params, stream);

@@ -21,20 +21,7 @@ struct CostedTile {
 constexpr double kL2Share = 0.1;
 constexpr int64_t kLastRounds = 3;
 
-
 int32_t blocks_of(int64_t keys, int32_t tile_n) { return int32_t((keys + tile_n - 1) / tile_n); }
-
-// Blocks of keys that some row of the tile sees; the kernel walks exactly these.
-int32_t visible_blocks(const RowTileProblem& p, int64_t q_length, int64_t k_length, int64_t first_row,
-                       int64_t end_row) {
-  int64_t end = k_length;
-  if (p.window_right >= 0)
-    end = std::min(end,
-                   std::max<int64_t>(std::min(end_row, q_length) + k_length - q_length + p.window_right, 0));
-  int64_t begin = 0;
-  if (p.window_left >= 0) begin = std::max<int64_t>(first_row + k_length - q_length - p.window_left, 0);
-  return int32_t(std::max<int64_t>(blocks_of(end, p.tile_n) - begin / p.tile_n, 0));
-}
 
 double cost_of(int32_t units, int32_t blocks) { return blocks * kUnitCost[units] + kTileCost; }
 
@@ -95,6 +82,17 @@ void check_count(const RowTileProblem& p) {
 }
 
 }  // namespace
+
+int32_t visible_blocks(const RowTileProblem& p, int64_t q_length, int64_t k_length, int64_t first_row,
+                       int64_t end_row) {
+  int64_t end = k_length;
+  if (p.window_right >= 0)
+    end = std::min(end,
+                   std::max<int64_t>(std::min(end_row, q_length) + k_length - q_length + p.window_right, 0));
+  int64_t begin = 0;
+  if (p.window_left >= 0) begin = std::max<int64_t>(first_row + k_length - q_length - p.window_left, 0);
+  return int32_t(std::max<int64_t>(blocks_of(end, p.tile_n) - begin / p.tile_n, 0));
+}
 
 std::vector<int32_t> split_units(int32_t units, int32_t max_units, int32_t blocks) {
   // Wide tiles first; the last few units are cut in the best way there is.  Without keys a tile still costs.

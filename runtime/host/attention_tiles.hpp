@@ -49,6 +49,10 @@ struct RowTilePlan {
 // numbers.
 RowTilePlan plan_row_tiles(const RowTileProblem& problem);
 
+// Blocks of keys that some row from first_row up to end_row sees; the kernel walks exactly these.
+int32_t visible_blocks(const RowTileProblem& problem, int64_t q_length, int64_t k_length, int64_t first_row,
+                       int64_t end_row);
+
 // Units of the tiles of a sequence of `units`, each at most max_units, with the smallest cost for `blocks`
 // blocks of keys a tile.  Non-increasing.
 std::vector<int32_t> split_units(int32_t units, int32_t max_units, int32_t blocks);

@@ -103,6 +103,7 @@ std::string describe_plan(const mxfa_plan& plan) {
   const BackwardPlan& backward = plan.backward;
   for (const auto& [other, other_grid] : {std::pair{plan.expand.kernel, plan.expand.grid},
                                           {backward.prepare, backward.prepare_grid},
+                                          {backward.dq, backward.dq_grid},
                                           {backward.finish, backward.finish_grid}})
     if (other)
       others.push_back({{"kernel", other->config.kernel},

@@ -68,6 +68,22 @@ struct AttentionBackwardParams {
   int32_t broadcast_q;
 };
 
+// attention_bwd_dq_sm90.  Maps q, d_out and dq as above, boxes of k and v have tile_n rows.
+struct AttentionBackwardDqParams {
+  TensorMap q, d_out, dq;
+  TensorMap k, v;
+  uint64_t statistics, dq_accumulator;  // dq_accumulator: with broadcast_q only, a copy for each run
+  uint64_t tiles;                       // int32[4] {batch, head_q, first row, rows}; broadcast_q: {run, ...}
+  uint64_t runs;                        // broadcast_q: int32[runs + 1], first sequence of each; else 0
+  uint64_t offsets_q, offsets_k;
+  uint64_t counters;  // int32[2], zero before and after a launch: next tile, CTAs finished
+  int32_t tile_count;
+  int32_t heads_q, heads_kv;
+  int32_t stat_tiles, dq_units;
+  float scale, scale_log2;
+  int32_t window_left, window_right;
+};
+
 // mxfp8_quantize.  Grid: scale_tiles * heads CTAs, head fastest.
 struct QuantizeParams {
   uint64_t input;      // bf16 [tokens, heads, D]

@@ -66,10 +66,12 @@ void check_aligned(const void* pointer, uint64_t alignment, const char* name);
 
 // What an attention backward has beside its main kernel; docs/hopper.md.
 struct BackwardPlan {
-  Kernel *prepare = nullptr, *finish = nullptr;                                     // owned by the context
-  uint32_t prepare_grid = 0, finish_grid = 0;                                       // CTAs; 0: not launched
-  uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0, at_turns = 0;  // in the workspace
+  Kernel *prepare = nullptr, *dq = nullptr, *finish = nullptr;  // owned by the context; null: not launched
+  uint32_t prepare_grid = 0, dq_grid = 0, finish_grid = 0;      // CTAs; 0: not launched
+  uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0, at_turns = 0, at_dq_tiles = 0,
+           at_dq_runs = 0;  // in the workspace
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
+  int32_t dq_tile_count = 0;
 };
 
 // MXFP8 operands that are multiplied out to BF16 first (expand.hpp).

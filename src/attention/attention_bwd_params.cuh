@@ -23,11 +23,13 @@
 namespace mxfa {
 
 struct AttentionBackwardParams {
-  TensorMap q, k, v, d_out;                    // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
-  uint64_t o, d_out_rows;                      // bf16 [rows_o, heads_q, D]
-  uint64_t lse;                                // float [heads_q, rows_o], natural logarithm
-  uint64_t dq, dk, dv;                         // bf16 [tokens, heads, D]
-  uint64_t statistics, dq_accumulator, turns;  // turns: 0 without `deterministic`
+  TensorMap q, k, v, d_out;  // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
+  uint64_t o, d_out_rows;    // bf16 [rows_o, heads_q, D]
+  uint64_t lse;              // float [heads_q, rows_o], natural logarithm
+  uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
+  uint64_t statistics;
+  uint64_t dq_accumulator;  // 0 for prepare: nothing to be zeroed
+  uint64_t turns;           // 0 without `deterministic`
   // int32[4] {batch, head_kv, first key, keys + 256 rank}: 64 or 128 keys; rank among the tiles that add to
   // the same rows of dQ, in the order of the list.
   uint64_t tiles;
@@ -43,6 +45,23 @@ struct AttentionBackwardParams {
   float dq_scale, dq_unscale;         // 2^dq_scale_log2 and its reciprocal; FP32 accumulators: 1
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
+};
+
+// attention_bwd_dq_sm90: dQ of a tile of query rows, kept on chip.
+struct AttentionBackwardDqParams {
+  TensorMap q, d_out, dq;         // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
+  TensorMap k, v;                 // boxes of tile_n rows
+  uint64_t statistics;            // as above
+  uint64_t dq_accumulator;        // with broadcast_q: run r of sequences writes copy r
+  uint64_t tiles;                 // int32[4] {batch, head_q, first row, rows}; broadcast_q: {run, ...}
+  uint64_t runs;                  // broadcast_q: int32[runs + 1], first sequence of each run; else 0
+  uint64_t offsets_q, offsets_k;  // int32[batch + 1]
+  uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished
+  int32_t tile_count;
+  int32_t heads_q, heads_kv;
+  int32_t stat_tiles, dq_units;
+  float scale, scale_log2;
+  int32_t window_left, window_right;
 };
 
 // Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.

@@ -72,7 +72,9 @@ struct AttentionBwdPrepare {
     // The accumulators: this tile's own, or, where sequences share them, a grid-th part of all.
     uint8_t* accumulator = pointer<uint8_t>(p.dq_accumulator);
     constexpr int64_t kUnitBytes = dq_unit_bytes(kD, kDqFp16);
-    if (p.broadcast_q) {
+    if (p.dq_accumulator == 0) {
+      // attention_bwd_dq_sm90 adds nothing in memory
+    } else if (p.broadcast_q) {
       int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, threads = int64_t(gridDim.x) * kThreads;
       int64_t units = int64_t(p.dq_replicas) * p.heads_q * p.dq_units;
       zero(accumulator, 16 * thread, units * kUnitBytes, threads);

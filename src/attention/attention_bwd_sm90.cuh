@@ -276,14 +276,13 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     }
     // The late step's accumulators of this warp's first unit, from a panel on.
     MXFA_DEVICE uint8_t* dq_address(int panel) const {
-      return pointer<uint8_t>(p.dq_accumulator) +
-             int64_t(late_unit + 2 * warp) * dq_unit_bytes(kD, kDqFp16) + panel * 8 * kChunkBytes;
+      return pointer<uint8_t>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * dq_unit_bytes(kD, kDqFp16) +
+             panel * 8 * kChunkBytes;
     }
     // This lane's 16 bytes of row lane/4 (+ 8 half) and kChunksAnAdd chunks.
     MXFA_DEVICE U32x4 dq_words(const float (&acc)[kUnitN / 2], int c, int half) const {
       const float* x = acc + 4 * c + 2 * half;
-      if constexpr (!kDqFp16)
-        return {float_bits(x[0]), float_bits(x[1]), float_bits(x[4]), float_bits(x[5])};
+      if constexpr (!kDqFp16) return {float_bits(x[0]), float_bits(x[1]), float_bits(x[4]), float_bits(x[5])};
       const float by = p.dq_scale;
       return {cvt_rn_f16x2_f32(x[1] * by, x[0] * by), cvt_rn_f16x2_f32(x[5] * by, x[4] * by),
               cvt_rn_f16x2_f32(x[9] * by, x[8] * by), cvt_rn_f16x2_f32(x[13] * by, x[12] * by)};
@@ -388,10 +387,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         dp[4 * j + 3] = probability(s, p_bf16, 4 * j + 3) * (dp[4 * j + 3] - delta.y);
       }
       convert(ds_bf16, dp);
-      acquire_ds();
-      store_ds(ds_bf16);
-      publish_ds();
-      issue_dq(acc);
+      if constexpr (kWithDq) {
+        acquire_ds();
+        store_ds(ds_bf16);
+        publish_ds();
+        issue_dq(acc);
+      }
       wgmma_fence();
       if constexpr (!kEarlyDv) issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
       issue_gradient(dk, ds_bf16, queries());
@@ -410,6 +411,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       mbarrier_wait(smem + kQFull + 8 * ring.stage, ring.phase);
       mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
       if (lane == 0) mbarrier_arrive(smem + kQEmpty + 8 * ring.stage);
+      if constexpr (!kWithDq) return;
       acquire_ds();
       const uint32_t zero[kTileM / 4] = {};
       store_ds(zero);
@@ -428,14 +430,16 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     // The step is over but for its dQ.
     MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
       if (kDeterministic) note_turn(t, m);
-      late = true;
-      late_ds = ds_box(ds.stage, 0);
-      late_keys = keys();
-      late_release = -1;
-      late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
-      late_unit = unit + m * (kTileM / kDqUnit) + (kSplitRows ? group * (64 / kDqUnit) : 0);
+      if constexpr (kWithDq) {
+        late = true;
+        late_ds = ds_box(ds.stage, 0);
+        late_keys = keys();
+        late_release = -1;
+        late_rows = t.q_length - kTileM * m - (kSplitRows ? 64 * group : 0);
+        late_unit = unit + m * (kTileM / kDqUnit) + (kSplitRows ? group * (64 / kDqUnit) : 0);
+      }
       ring.advance();
-      ds.advance();
+      if constexpr (kWithDq) ds.advance();
       next(t, m);
       if (m == t.m_start) unit += p.dq_units;
     }
@@ -459,9 +463,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
           float acc[kUnitN / 2];
           step(s, dp, acc, seen, m);
           uint32_t empty = smem + kQEmpty + 8 * ring.stage;
-          wgmma_wait<1>();  // dQ
-          wgmma_pin(acc);
-          bool staged = add_dq(acc);
+          bool staged = false;
+          if constexpr (kWithDq) {
+            wgmma_wait<1>();  // dQ
+            wgmma_pin(acc);
+            staged = add_dq(acc);
+          }
           int m_next = m;
           next(t, m_next);
           PipelineState<kQStages> at = ring;
@@ -489,7 +496,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       int rows = min_of(t.key_row + t.keys, t.k_length) - first;
       // This warp's rows of the dS box that comes next are free once both have read the last step that used
       // it.
-      acquire_ds();
+      if constexpr (kWithDq) acquire_ds();
       const int lane = opaque(this->lane);  // addresses must not live in registers during the walk
       uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
@@ -514,7 +521,9 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         t = load_tile(smem, kv.stage);  // read again: registers are scarce in the walk
         kv.phase = t.phase;
         warp_sync();
-        if (t.m_begin < t.m_end) {
+        if constexpr (!kWithDq) {
+          if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
+        } else if (t.m_begin < t.m_end) {
           // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
           // next tile before that, and without steps the tile before may still be waiting for one.
           late_release = kv.stage;
@@ -526,7 +535,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         store(t);
         kv.advance();
       }
-      if (late) finish_dq();
+      if (kWithDq && late) finish_dq();
       if (kDeterministic) end_turn();
       // Shared memory must outlive the reads.
       if (kStagedChunks != 0 && elect_one()) bulk_wait_group_read<0>();
@@ -549,7 +558,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         mbarrier_init(smem + kDOutFull + 8 * i, 1);
         mbarrier_init(smem + kQEmpty + 8 * i, 4 * kCompute);
       }
-      for (int i = 0; i < kDsStages; ++i) {
+      for (int i = 0; kWithDq && i < kDsStages; ++i) {
         mbarrier_init(smem + kDsFull + 8 * i, 4 * kCompute);
         mbarrier_init(smem + kDsEmpty + 8 * i, 4 * kCompute);
       }

@@ -11,11 +11,14 @@ namespace mxfa {
 struct AttentionBwdSm90Tables {
   static constexpr int kD = Config::head_dim;
   static constexpr int kCompute = 2;  // compute warpgroups
-  static constexpr int kKvStages = Config::kv_stages, kQStages = 2, kDsStages = kQStages;
+  static constexpr int kKvStages = Config::kv_stages, kQStages = 2;
+  static constexpr bool kWithDq = Config::with_dq;  // else attention_bwd_dq_sm90 computes dQ
+  // Without dQ one stage is left, through which dK and dV are stored.
+  static constexpr int kDsStages = kWithDq ? kQStages : 1;
   static constexpr bool kRightMask = Config::right_mask;  // causal or a right window
   static constexpr bool kLeftMask = Config::left_mask;    // a left window
   // Of the 8 chunks (8 channels) of a warpgroup's share of dQ, those that are added straight from registers.
-  static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = 8 - kDirectChunks;
+  static constexpr int kDirectChunks = Config::direct_chunks, kStagedChunks = kWithDq ? 8 - kDirectChunks : 0;
   static constexpr bool kDqFp16 = Config::dq_fp16;        // accumulators of dQ
   static constexpr int kChunksAnAdd = kDqFp16 ? 4 : 2;    // chunks that a warp adds or stages at a time ...
   static constexpr int kChunkBytes = 512 / kChunksAnAdd;  // ... of 8 rows, 512 bytes
@@ -24,9 +27,10 @@ struct AttentionBwdSm90Tables {
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
   static constexpr bool kDeterministic = Config::deterministic;
+  static_assert(kWithDq || !kDeterministic, "turns belong to dQ");
   static_assert(!kDeterministic || kStagedChunks == 0, "a turn ends with additions from registers");
-  // Query tiles between the starts of the CTAs farthest apart.
-  static constexpr int kRotation = kDeterministic ? 1 : 8;
+  // Query tiles between the starts of the CTAs farthest apart: for additions to dQ.
+  static constexpr int kRotation = kDeterministic || !kWithDq ? 1 : 8;
   // A row of 64 bf16 is 128 bytes = one swizzle span; D = 96 takes two panels, the second half empty (TMA
   // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
   static constexpr int kPanels = (kD + 63) / 64;
@@ -85,7 +89,7 @@ struct AttentionBwdSm90Tables {
             .role_count = 2,
             .smem_count = 7,
             .tmem_count = 0,
-            .barrier_count = 8,
+            .barrier_count = kWithDq ? 8 : 6,
             .roles = {{"load", 0, 4, Config::producer_registers},
                       {"compute", 4, kComputeWarps, Config::compute_registers}},
             .smem = {{"k, v", kKOffset, kKvStageBytes, kv, 1024},

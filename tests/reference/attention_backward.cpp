@@ -113,26 +113,31 @@ class KeyHead {
       const double dp = dot(d_o, &in_.v[row_k], dim_, &dp_absolute);
       const double probability = std::exp2(x);
       const double p = in_.options.round_bf16 ? round_to_bf16(probability) : probability;
-      const double p_in_ds = in_.options.rounded_p_in_ds ? p : probability, ds = p_in_ds * (dp - delta);
-      const double s = in_.options.round_bf16 ? round_to_bf16(ds) : ds;
-      double p_spread = 0, s_spread = 0;
+      double p_spread = 0, p_error = 0, difference_error = 0;
       if (in_.options.bounds) {
         const double x_error =
             fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l));
-        const double p_error = probability * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
-        const double difference_error =
-            fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));
+        p_error = probability * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
+        difference_error = fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));
         p_spread = in_.options.round_bf16 ? rounding_spread(probability, p, p_error) : p_error;
-        const double s_error = (in_.options.rounded_p_in_ds ? p_spread : p_error) *
-                                   (std::fabs(dp - delta) + difference_error) +
-                               p_in_ds * difference_error + kFp32Step * std::fabs(ds);
-        s_spread = in_.options.round_bf16 ? rounding_spread(ds, s, s_error) : s_error;
       }
+      // dS as an operand, and its spread.
+      const auto operand = [&](bool rounded_p) {
+        const double p_in_ds = rounded_p ? p : probability, ds = p_in_ds * (dp - delta);
+        const double s = in_.options.round_bf16 ? round_to_bf16(ds) : ds;
+        if (!in_.options.bounds) return std::pair{s, 0.0};
+        const double s_error = (rounded_p ? p_spread : p_error) * (std::fabs(dp - delta) + difference_error) +
+                               p_in_ds * difference_error + kFp32Step * std::fabs(ds);
+        return std::pair{s, in_.options.round_bf16 ? rounding_spread(ds, s, s_error) : s_error};
+      };
+      const auto [s, s_spread] = operand(in_.options.rounded_p_in_ds);
+      const auto [s_dq, s_dq_spread] =
+          in_.options.rounded_p_in_ds && in_.options.exact_p_in_dq ? operand(false) : std::pair{s, s_spread};
       const bool bounds = in_.options.bounds;
       const auto bound = [&](std::vector<double>& of, int64_t at) { return bounds ? &of[at] : nullptr; };
       accumulate(p, p_spread, sums_over_rows_, d_o, &out_.dv[row_k], bound(out_.dv_bound, row_k), dim_);
       accumulate(s, s_spread, sums_over_rows_, q, &out_.dk[row_k], bound(out_.dk_bound, row_k), dim_);
-      accumulate(s, s_spread, sums_over_keys_, &in_.k[row_k], &out_.dq[row_q * dim_],
+      accumulate(s_dq, s_dq_spread, sums_over_keys_, &in_.k[row_k], &out_.dq[row_q * dim_],
                  bound(out_.dq_bound, row_q * dim_), dim_);
     }
   }
@@ -164,10 +169,11 @@ void scale_all(std::vector<double>& values, std::vector<double>& bound, double s
 
 }  // namespace
 
-BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16) {
+BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16, bool split) {
   BackwardOptions options;
   options.round_bf16 = options.bounds = true;
   options.rounded_p_in_ds = head_dim == 64;
+  options.exact_p_in_dq = split;
   options.dq_fp16 = dq_fp16;
   return options;
 }

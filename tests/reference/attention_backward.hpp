@@ -17,15 +17,17 @@
 namespace mxfa::reference {
 
 struct BackwardOptions {
-  bool round_bf16 = false;  // P and dS, before the products of dV, dK and dQ
+  bool round_bf16 = false;       // P and dS, before the products of dV, dK and dQ
   bool rounded_p_in_ds = false;  // dS is computed from the rounded P, not from the exact one
-  bool bounds = false;      // fill the bounds
-  int threads = 0;          // 0: all of the machine
-  double more_tiles = 0;    // tiles of keys that add to a row of dQ beside those of the problem
-  std::optional<int> dq_fp16;  // tiles are added in FP16, times two to this power; else in FP32
+  bool exact_p_in_dq = false;    // but for dQ from the exact one all the same: a kernel of its own
+  bool bounds = false;           // fill the bounds
+  int threads = 0;               // 0: all of the machine
+  double more_tiles = 0;         // tiles of keys that add to a row of dQ beside those of the problem
+  std::optional<int> dq_fp16;    // tiles are added in FP16, times two to this power; else in FP32
 };
-// What the Hopper kernel is compared with: rounded, with bounds; at head_dim 64 it keeps only the rounded P.
-BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {});
+// What the Hopper kernels are compared with: rounded, with bounds; at head_dim 64 the kernel of dK and dV
+// keeps only the rounded P.  split: dQ has a kernel of its own.
+BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {}, bool split = false);
 
 struct Gradients {
   std::vector<double> dq;      // [rows_q, heads_q, head_dim]

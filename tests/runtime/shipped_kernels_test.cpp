@@ -102,7 +102,19 @@ TEST_CASE(
                               {"left_mask", masks, true},
                               {"deterministic", deterministic, true},
                               {"dq_fp16", dq_fp16, true},
+                              {"with_dq", true, true},
                               {"short_walk", short_walk, true, ConfigField::Use::kChoiceOnly}});
+  for (const int head_dim : {64, 96, 128})
+    for (const bool right_mask : {false, true})
+      for (const bool left_mask : {false, true}) {
+        const std::vector<ConfigField> facts{
+            {"head_dim", head_dim}, {"right_mask", right_mask, true}, {"left_mask", left_mask, true}};
+        compiles_cleanly(nvrtc, "attention_bwd_dq_sm90", "sm_90a", facts);
+        std::vector<ConfigField> without_dq = facts;
+        for (const char* name : {"deterministic", "dq_fp16", "with_dq"})
+          without_dq.push_back({name, false, true});
+        compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a", without_dq);
+      }
   for (const int head_dim : {64, 96, 128})
     for (const bool dq_fp16 : {false, true})
       for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})

@@ -1,0 +1,153 @@
+#include "host/attention_backward_split.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "host/attention_l2_groups.hpp"
+
+namespace mxfa {
+namespace {
+
+// In blocks of keys of a full tile.  Predicted, not measured: a warpgroup alone has nothing to hide its
+// arithmetic behind; a tile costs its first loads, scores without products of dQ beside them, and its store;
+// a sequence of a run the scores and the last dQ.
+constexpr double kOneUnitCost = 0.65, kDqTileCost = 1.0, kRunSequenceCost = 0.5;
+// Of L2, for the keys and values of a group of pairs, and rounds of tiles that even out the end: as in the
+// forward, which walks keys in the same way.
+constexpr double kL2Share = 0.1;
+constexpr int64_t kLastRounds = 3;
+// A partial sum is written and read, FP32, at the bandwidth of memory: bytes a clock and SM of an H200.
+constexpr double kMemoryBytesAClock = 19;
+
+struct CostedTile {
+  RowTile tile;
+  double cost;
+  int32_t pair;  // (sequence or run, head)
+};
+
+double unit_cost(int32_t units, int32_t max_units) {
+  return units == max_units ? 1.0
+                            : kOneUnitCost + (1.0 - kOneUnitCost) * (units - 1) / std::max(max_units - 1, 1);
+}
+
+DqTilePlan ordered(std::vector<CostedTile> tiles, const std::vector<int32_t>& groups, int32_t workers) {
+  std::stable_sort(tiles.begin(), tiles.end(), [&](const CostedTile& x, const CostedTile& y) {
+    if (groups[x.pair] != groups[y.pair]) return groups[x.pair] < groups[y.pair];
+    return std::llround(x.cost) > std::llround(y.cost);
+  });
+  DqTilePlan plan;
+  std::vector<double> costs;
+  for (const CostedTile& t : tiles) plan.tiles.push_back(t.tile), costs.push_back(t.cost);
+  plan.makespan = greedy_makespan(costs, workers);
+  return plan;
+}
+
+DqTilePlan list_sequences(const RowTileProblem& p) {
+  std::vector<CostedTile> tiles;
+  std::vector<PairWork> pairs;
+  const int32_t tile_rows = p.max_units * kUnitRows;
+  for (int32_t b = 0; b < p.k->batch(); ++b) {
+    const int32_t q_length = p.q->length(b), k_length = p.k->length(b);
+    for (int32_t head = 0; q_length > 0 && head < p.heads; ++head) {
+      PairWork pair{p.row_bytes * k_length, 0, 0};
+      for (int64_t row = 0; row < q_length; row += tile_rows) {
+        const int32_t units =
+            int32_t(std::min<int64_t>((q_length - row + kUnitRows - 1) / kUnitRows, p.max_units));
+        const int32_t blocks = visible_blocks(p, q_length, k_length, row, row + units * kUnitRows);
+        tiles.push_back({{b, head, int32_t(row), units * kUnitRows},
+                         blocks * unit_cost(units, p.max_units) + kDqTileCost,
+                         int32_t(pairs.size())});
+        pair.heaviest = std::max(pair.heaviest, tiles.back().cost);
+        ++pair.tiles;
+      }
+      pairs.push_back(pair);
+    }
+  }
+  return ordered(std::move(tiles),
+                 group_pairs(pairs, int64_t(double(p.l2_bytes) * kL2Share), kLastRounds * p.multiprocessors),
+                 p.multiprocessors);
+}
+
+// Broadcast Q, the batch in `count` runs of about equal work.
+DqTilePlan list_runs(const RowTileProblem& p, int32_t head_dim, int32_t count) {
+  const int32_t q_length = p.q->length(0), batch = p.k->batch(), tile_rows = p.max_units * kUnitRows;
+  std::vector<double> until(batch + 1, 0.0);  // work of the sequences before
+  for (int32_t b = 0; b < batch; ++b) {
+    const int32_t blocks = visible_blocks(p, q_length, p.k->length(b), 0, q_length);
+    until[b + 1] = until[b] + blocks + kRunSequenceCost;
+  }
+  std::vector<int32_t> runs{0};
+  for (int32_t run = 1; run < count; ++run) {
+    const double share = until[batch] * run / count;
+    const auto at = int32_t(std::lower_bound(until.begin(), until.end(), share) - until.begin());
+    runs.push_back(std::clamp(at, runs.back() + 1, batch - (count - run)));
+  }
+  runs.push_back(batch);
+  const double partial = 2.0 * 4 * head_dim * tile_rows / kMemoryBytesAClock /
+                         (6.0 * tile_rows * p.tile_n * head_dim / 4096);  // three products of a block
+  std::vector<CostedTile> tiles;
+  for (int32_t run = 0; run < count; ++run)
+    for (int32_t head = 0; head < p.heads; ++head)
+      for (int64_t row = 0; row < q_length; row += tile_rows) {
+        const int32_t units =
+            int32_t(std::min<int64_t>((q_length - row + kUnitRows - 1) / kUnitRows, p.max_units));
+        double blocks = 0;
+        for (int32_t b = runs[run]; b < runs[run + 1]; ++b)
+          blocks += visible_blocks(p, q_length, p.k->length(b), row, row + units * kUnitRows) *
+                        unit_cost(units, p.max_units) +
+                    kRunSequenceCost;
+        tiles.push_back({{run, head, int32_t(row), units * kUnitRows}, blocks + kDqTileCost + partial, 0});
+      }
+  DqTilePlan plan = ordered(std::move(tiles), {0}, p.multiprocessors);
+  plan.runs = std::move(runs);
+  return plan;
+}
+
+// SM clocks of a step of the one kernel (its tile of query rows by 128 keys; with turns), of the same without
+// dQ, and of 128 x 128 of the dQ kernel.
+struct Coefficients {
+  double step, step_with_turns, step_without_dq, dq_block;
+  bool measured;
+};
+// The first two follow from the fractions of cuBLAS in docs/hopper.md: five products of 4096 FLOP a clock
+// divided by 0.79 (0.75 at D = 64), times 1.47 and 1.41.  The others are predicted: four and three products
+// divided by 0.80 and 0.85.
+Coefficients coefficients_of(int32_t head_dim) {
+  if (head_dim == 64) return {3410, 4810, 2560, 1810, false};
+  if (head_dim == 96) return {2430, 3570, 1920, 2710, false};
+  return {3240, 4760, 2560, 3610, false};
+}
+
+}  // namespace
+
+DqTilePlan plan_dq_tiles(const RowTileProblem& p, int32_t head_dim) {
+  if (!p.broadcast_q) return list_sequences(p);
+  const int32_t q_length = p.q->length(0), tile_rows = p.max_units * kUnitRows;
+  const int64_t tiles = int64_t{p.heads} * ((int64_t{q_length} + tile_rows - 1) / tile_rows);
+  DqTilePlan best;
+  if (tiles == 0 || p.k->batch() == 0) return best;
+  // One round of tiles to eight: more even, but every run leaves a partial sum.
+  int32_t last = 0;
+  for (int32_t rounds = 1; rounds <= 8; ++rounds) {
+    const auto count =
+        int32_t(std::clamp<int64_t>(int64_t{rounds} * p.multiprocessors / tiles, 1, p.k->batch()));
+    if (count == last) continue;
+    last = count;
+    DqTilePlan plan = list_runs(p, head_dim, count);
+    if (best.tiles.empty() || plan.makespan < best.makespan) best = std::move(plan);
+  }
+  return best;
+}
+
+BackwardCosts estimate_backward(const BackwardWork& work) {
+  const Coefficients c = coefficients_of(work.head_dim);
+  // The one kernel's accumulators of dQ are zeroed and read back once, FP32.
+  const double accumulators = work.row_heads * work.head_dim * 8 / kMemoryBytesAClock / work.multiprocessors;
+  const double block = double(work.dq_rows) * work.dq_keys / (128.0 * 128.0);
+  return {work.key_steps * (work.deterministic ? c.step_with_turns : c.step) + accumulators,
+          work.key_steps_without * c.step_without_dq + work.dq_blocks * block * c.dq_block, c.measured};
+}
+
+}  // namespace mxfa
