@@ -1,6 +1,7 @@
 // A shape as the double-precision references take it.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "host/shape_file.hpp"

@@ -40,7 +40,7 @@ TEST_CASE("split backward: every mask and head_dim, lengths around a warpgroup, 
     for (const Mask& variant : kMasks) {
       INFO("head_dim " << head_dim << ", " << variant.name);
       AttentionProblem problem =
-          problem_of({0, 1, 64, 127, 129, 200, 65}, {129, 128, 1, 300, 127, 97, 0}, 2, head_dim);
+          problem_of({0, 1, 64, 127, 129, 200, 65}, {129, 128, 1, 270, 127, 97, 0}, 2, head_dim);
       problem.heads_kv = 1;
       variant.apply(problem);
       check_backward(split(problem));
@@ -51,13 +51,14 @@ TEST_CASE("split backward: a broadcast Q, whose dQ stays on chip over a run of s
           "[gpu][sm_90][bwd][split]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
-  std::vector<int32_t> lengths_k;
-  for (int b = 0; b < 40; ++b) lengths_k.push_back((b * 53) % 290);
+  // 70 heads: fewer runs than sequences on 132 SMs and more.  Two heads: a run for each.
+  const std::vector<int32_t> many{40, 0, 3, 70, 0, 1, 129, 30, 0, 20, 64, 0}, few{129, 0, 300, 1, 64};
   for (const auto& [head_dim, mask] : {std::pair{64, 4}, {96, 1}, {128, 0}, {128, 6}})
-    for (const int32_t queries : {1, 200}) {
+    for (const bool long_runs : {false, true}) {
       const Mask& variant = kMasks[mask];
-      INFO("head_dim " << head_dim << ", " << queries << " queries, " << variant.name);
-      AttentionProblem problem = problem_of({queries}, lengths_k, queries == 1 ? 90 : 3, head_dim);
+      INFO("head_dim " << head_dim << ", long runs " << long_runs << ", " << variant.name);
+      AttentionProblem problem =
+          long_runs ? problem_of({3}, many, 70, head_dim) : problem_of({200}, few, 2, head_dim);
       problem.broadcast_q = true;
       variant.apply(problem);
       check_backward(split(problem));
