@@ -126,9 +126,10 @@ struct Mma {
   PipelineState<kKvStages> kv = PipelineState<kKvStages>::consumer();
   StagePhases q_full = StagePhases::consumer();
   StagePhases p_full = StagePhases::consumer();  // also p_last
-  StagePhases s_read = StagePhases::producer();  // of the latest S: nothing to wait for before the first
-  uint32_t parity_k = 0, parity_v = 0;           // which copy of the dedicated scale columns
-  bool first_block = true;                       // of the kernel
+  StagePhases s_read = StagePhases::consumer();
+  uint32_t s_unread = 0;                // bit a stage: the latest S has not been waited for to be read
+  uint32_t parity_k = 0, parity_v = 0;  // which copy of the dedicated scale columns
+  bool first_block = true;              // of the kernel
   // The block whose P V comes next: for each stage, whether it takes part and how.
   static constexpr uint32_t kActive = 1, kFirst = 4, kLast = 16;  // << stage
   uint32_t pending = 0;
@@ -140,6 +141,14 @@ struct Mma {
 
   MXFA_DEVICE void copy_scales(uint32_t column, uint32_t offset) const {
     ptx::tcgen05_cp_32x128b_warpx4(column, ptx::descriptor_advance(scale_atom, offset));
+  }
+
+  // S(stage), if there is one that nobody has waited for, is in the registers of its softmax.
+  MXFA_DEVICE void await_read(uint32_t stage) {
+    if (!(s_unread >> stage & 1)) return;
+    ptx::mbarrier_wait(c.barrier<Barrier::kSRead>(stage), s_read[stage]);
+    s_read.advance(stage);
+    s_unread ^= 1u << stage;
   }
 
   // S(stage) = Q(stage) K^T, K in ring slot `slot`.  `leads`: the first of this block's stages.
@@ -155,13 +164,17 @@ struct Mma {
         sfa = c.column<Tmem::kSfStart, Tmem::kSfStart>(0);
       } else {
         sfa = c.column<Tmem::kSfQk0, Tmem::kSfQk1>(stage);
-        ptx::mbarrier_wait(c.barrier<Barrier::kSRead>(1 - stage), s_read[1 - stage]);
+        await_read(1 - stage);
         ptx::tcgen05_fence_after_thread_sync();  // the softmax's loads, before our copies
       }
+      // While the other stage sits out nobody has waited for the S before this one.  It has been read (p_full
+      // says so), but a parity tells the phase that is awaited from the one before, not from older ones.
+      // Without a mask stage 0 sits out where stage 1 does only.
+      if (stage == 0 || kRightMask || kLeftMask) await_read(stage);
+      s_unread |= 1u << stage;
       sfb = sfa + kSfColumns;
       copy_scales(sfa, c.offset<Smem::kSfQ>(stage));
       copy_scales(sfb, c.offset<Smem::kSfKv>(slot));
-      s_read.advance(stage);
     } else if constexpr (kMxfp8) {
       // Two copies of the K scales in turn: when one comes round again both S of two blocks ago are known to
       // be complete.

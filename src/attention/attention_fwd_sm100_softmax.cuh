@@ -203,8 +203,8 @@ struct SoftmaxBlock {
   MXFA_DEVICE void publish_alpha(float alpha) const {
     ptx::st_shared_f32(c.row_address<Smem::kAlpha>(stage), alpha);
     // S(n) complete implies P V(n-1) complete (one commit covers all earlier MMAs); the fence passes that on
-    // to the correction.
-    ptx::tcgen05_fence_before_thread_sync();
+    // to the correction.  Where S carries scales, the one ahead of s_read does.
+    if constexpr (!kOverlay) ptx::tcgen05_fence_before_thread_sync();
     warp_arrive(c.barrier<Barrier::kAlphaFull>(4 * stage + c.warp_in_group()));
   }
 
