@@ -72,10 +72,14 @@ mutates sm100_clc.json --device emulator:b200 --strict
 mutates quantize.json --device emulator:b200 --strict
 mutates sm90.json --device emulator:h200
 
-# The options of the Blackwell forward against each other, each row under 20 random schedules and orders of
+# The options of the Blackwell forward against each other, each row under random schedules and orders of
 # grants.
-MXFA_COVERING_SEEDS=20 "$(dirname "$program")/mxfa_test_kernels" '[covering]' ||
-  { echo 'check: the covering array of attention_fwd_sm100'; failed=1; }
+covers() {  # DEVICE SEEDS
+  MXFA_TEST_DEVICE=$1 MXFA_COVERING_SEEDS=$2 "$(dirname "$program")/mxfa_test_kernels" '[covering]' ||
+    { echo "check: the covering array of attention_fwd_sm100 on $1"; failed=1; }
+}
+covers emulator:b200 20
+covers emulator:gb300 1
 
 [ $failed -eq 0 ] && echo 'check: all rules kept, no kernel spills, no synchronisation lost in silence'
 exit $failed

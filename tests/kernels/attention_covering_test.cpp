@@ -1,6 +1,7 @@
-// attention_fwd_sm100 over a covering array: every two values of format, head_dim, heads, mask, lengths,
-// broadcast, scheduler and packing meet in one of its rows.  Each row matches the references, and has the
-// same bits under other schedules of the CPU driver and under its hazard checks.
+// attention_fwd_sm100 over a covering array: every format, head_dim and mask meet in one of its rows, and
+// every two values of those, heads, lengths, broadcast, scheduler, packing, CTAs, quantisation and scale.
+// Each row matches the references, and has the same bits under other schedules of the CPU driver and under
+// its hazard checks.
 #include <array>
 #include <cstdlib>
 
@@ -15,7 +16,19 @@ using namespace mxfa::reference;
 
 namespace {
 
-enum Factor { kFormat, kHeadDim, kRatio, kMask, kLength, kBroadcast, kScheduler, kPacking };
+enum Factor {
+  kFormat,
+  kHeadDim,
+  kMask,
+  kHeads,
+  kLength,
+  kBroadcast,
+  kScheduler,
+  kPacking,
+  kCtas,
+  kQuantization,
+  kScale
+};
 
 struct Lengths {
   const char* name;
@@ -26,10 +39,18 @@ struct Mask {
   bool causal;
   int left, right;
 };
+struct Heads {
+  int q, kv;
+};
+struct Quantization {
+  const char* name;
+  bool square;
+  ScalingMode scaling;
+};
 
 const std::vector<const char*> kFormats{"bf16", "mxfp8", "mxfp8 with dynamic P"};
 const std::vector<int> kHeadDims{64, 96, 128};
-const std::vector<int> kRatios{1, 2, 7, 8};  // query heads of a key head
+const std::vector<Heads> kHeadNumbers{{2, 2}, {4, 2}, {7, 1}, {8, 1}};  // MHA, GQA, MQA
 const std::vector<Mask> kMasks{{"none", false, -1, -1},
                                {"causal", true, -1, -1},
                                {"right window", false, -1, 3},
@@ -44,45 +65,69 @@ const std::vector<Lengths> kLengths{{"with 0", {0, 3, 40}, {4, 0, 70}},
                                     {"mixed", {130, 1, 0, 300}, {64, 513, 9, 200}}};
 const std::vector<const char*> kSchedulers{"static", "zigzag", "lpt", "clc"};
 const std::vector<const char*> kPackings{"off", "on"};
+const std::vector<int> kMaxCtas{0, 2};  // one a tile here, or two that walk all tiles
+const std::vector<Quantization> kQuantizations{{"1x32 rceil", false, ScalingMode::kRceil},
+                                               {"1x32 floor", false, ScalingMode::kFloor},
+                                               {"32x32 rceil", true, ScalingMode::kRceil},
+                                               {"32x32 floor", true, ScalingMode::kFloor}};
+const std::vector<double> kScales{0, 0.05};  // 0: 1/sqrt(head_dim)
 
 std::vector<int> values() {
   return {static_cast<int>(kFormats.size()),    static_cast<int>(kHeadDims.size()),
-          static_cast<int>(kRatios.size()),     static_cast<int>(kMasks.size()),
+          static_cast<int>(kMasks.size()),      static_cast<int>(kHeadNumbers.size()),
           static_cast<int>(kLengths.size()),    2,
-          static_cast<int>(kSchedulers.size()), static_cast<int>(kPackings.size())};
+          static_cast<int>(kSchedulers.size()), static_cast<int>(kPackings.size()),
+          static_cast<int>(kMaxCtas.size()),    static_cast<int>(kQuantizations.size()),
+          static_cast<int>(kScales.size())};
 }
 
-// What is refused by name (attention_refusals_test.cpp), or packs nothing.
+// What is refused by name (attention_refusals_test.cpp), packs nothing, or quantises nothing.
 bool allowed(int a, int x, int b, int y) {
-  if (b != kPacking || y == 0) return true;
-  if (a == kFormat) return x == 0;
-  if (a == kRatio) return kRatios[x] == 2 || kRatios[x] == 8;
-  return true;
+  if (b == kPacking && y == 1) {
+    if (a == kFormat) return x == 0;
+    if (a == kHeads) return kHeadNumbers[x].q > kHeadNumbers[x].kv && kHeadNumbers[x].q != 7;
+  }
+  if (a == kScheduler && kSchedulers[x] == std::string("clc") && b == kCtas) return kMaxCtas[y] == 0;
+  if (a == kFormat && x == 0 && b == kQuantization) return y == 0;
+  return a != kPacking || x == 0 || b != kQuantization || y == 0;
+}
+
+// The kernel is compiled for these three.
+std::vector<CoveringRow> rows() {
+  return covering_array(values(), allowed, combinations(values(), {kFormat, kHeadDim, kMask}));
 }
 
 AttentionInputs inputs_of(const CoveringRow& row) {
   const Lengths& lengths = kLengths[row[kLength]];
   const bool broadcast = row[kBroadcast] == 1;
   AttentionProblem problem = problem_of(broadcast ? std::vector<int32_t>{lengths.q.back()} : lengths.q,
-                                        lengths.k, kRatios[row[kRatio]], kHeadDims[row[kHeadDim]]);
-  problem.heads_kv = 1;
+                                        lengths.k, kHeadNumbers[row[kHeads]].q, kHeadDims[row[kHeadDim]]);
+  problem.heads_kv = kHeadNumbers[row[kHeads]].kv;
   problem.broadcast_q = broadcast;
   const Mask& mask = kMasks[row[kMask]];
   problem.causal = mask.causal;
   problem.window_left = mask.left, problem.window_right = mask.right;
+  if (kScales[row[kScale]] > 0) problem.scale = kScales[row[kScale]];
   AttentionInputs inputs = make_inputs(problem, row[kFormat] != 0);
   inputs.dynamic_p = row[kFormat] == 2;
+  inputs.square = kQuantizations[row[kQuantization]].square;
+  inputs.scaling = kQuantizations[row[kQuantization]].scaling;
+  update_inputs(inputs);
   inputs.kernel = std::string(R"({"scheduler": ")") + kSchedulers[row[kScheduler]] + R"(", "pack_heads": ")" +
-                  kPackings[row[kPacking]] + R"("})";
+                  kPackings[row[kPacking]] + R"(", "max_ctas": )" + std::to_string(kMaxCtas[row[kCtas]]) +
+                  "}";
   return inputs;
 }
 
 std::string describe(const CoveringRow& row) {
+  const Heads heads = kHeadNumbers[row[kHeads]];
   return std::string(kFormats[row[kFormat]]) + ", head_dim " + std::to_string(kHeadDims[row[kHeadDim]]) +
-         ", " + std::to_string(kRatios[row[kRatio]]) + " query heads a key head, mask " +
+         ", heads " + std::to_string(heads.q) + "/" + std::to_string(heads.kv) + ", mask " +
          kMasks[row[kMask]].name + ", lengths " + kLengths[row[kLength]].name +
          (row[kBroadcast] ? ", broadcast Q" : "") + ", scheduler " + kSchedulers[row[kScheduler]] +
-         ", packing " + kPackings[row[kPacking]];
+         ", packing " + kPackings[row[kPacking]] + ", max_ctas " + std::to_string(kMaxCtas[row[kCtas]]) +
+         ", quantised " + kQuantizations[row[kQuantization]].name + ", scale " +
+         std::to_string(kScales[row[kScale]]);
 }
 
 // MXFA_COVERING_SEEDS: how many seeds of random schedules (and with them orders of grants) each row runs
@@ -99,23 +144,28 @@ struct Checked {
 
 }  // namespace
 
-TEST_CASE("The covering array has every allowed pair of values", "[attention][sm_100][covering]") {
+TEST_CASE("The covering array has every allowed pair of values, and every format, head_dim and mask",
+          "[attention][sm_100][covering]") {
   std::set<ValuePair> open = allowed_pairs(values(), allowed);
-  const auto rows = covering_array(values(), allowed);
-  for (const CoveringRow& row : rows)
+  std::set<CoveringRow> compiled;
+  const std::vector<CoveringRow> all = rows();
+  for (const CoveringRow& row : all) {
+    compiled.insert({row[kFormat], row[kHeadDim], row[kMask]});
     for (const ValuePair& pair : pairs_of(row)) {
       const auto [a, x, b, y] = pair;
       CHECK(allowed(a, x, b, y));
       open.erase(pair);
     }
+  }
   CHECK(open.empty());
-  CHECK(rows.size() < 50);  // 35 pairs of masks and lengths need as many
+  CHECK(compiled.size() == kFormats.size() * kHeadDims.size() * kMasks.size());
+  CHECK(all.size() < 60);  // 45 of those
 }
 
 TEST_CASE("Every row of the covering array matches the references under every schedule",
           "[attention][sm_100][covering]") {
   int number = 0;
-  for (const CoveringRow& row : covering_array(values(), allowed)) {
+  for (const CoveringRow& row : rows()) {
     INFO("row " << number << ": " << describe(row));
     const AttentionInputs inputs = inputs_of(row);
     const AttentionOutputs want = run_attention(inputs);

@@ -65,9 +65,10 @@ void update_inputs(AttentionInputs& in) {
     return;
   }
   const AttentionProblem& p = in.problem;
-  in.mx_q = quantize_bf16(in.bf16_q, shape_q(p), BlockLayout::kAlongD, ScalingMode::kRceil);
-  in.mx_k = quantize_bf16(in.bf16_k, shape_k(p), BlockLayout::kAlongD, ScalingMode::kRceil);
-  in.mx_v = quantize_bf16(in.bf16_v, shape_k(p), BlockLayout::kAlongTokens, ScalingMode::kRceil);
+  const auto layout = [&](BlockLayout line) { return in.square ? BlockLayout::kSquare : line; };
+  in.mx_q = quantize_bf16(in.bf16_q, shape_q(p), layout(BlockLayout::kAlongD), in.scaling);
+  in.mx_k = quantize_bf16(in.bf16_k, shape_k(p), layout(BlockLayout::kAlongD), in.scaling);
+  in.mx_v = quantize_bf16(in.bf16_v, shape_k(p), layout(BlockLayout::kAlongTokens), in.scaling);
   in.q = dequantize(in.mx_q);
   in.k = dequantize(in.mx_k);
   in.v = dequantize(in.mx_v);
@@ -96,6 +97,8 @@ mxfa_attention describe_attention(const AttentionInputs& in) {
   attention.window_right = p.window_right;
   attention.scale = static_cast<float>(p.scale);
   attention.p_scale = in.dynamic_p ? MXFA_P_DYNAMIC : MXFA_P_CONSTANT;
+  attention.block = in.square ? MXFA_BLOCK_32X32 : MXFA_BLOCK_1X32;
+  attention.scaling_mode = in.scaling == ScalingMode::kFloor ? MXFA_FLOOR : MXFA_RCEIL;
   if (!in.kernel.empty()) attention.kernel = in.kernel.c_str();
   return attention;
 }

@@ -15,11 +15,13 @@ struct AttentionInputs {
   reference::AttentionProblem problem;
   bool mxfp8 = false;
   bool dynamic_p = false;  // MXFP8: a scale of P for each row and 32 keys
+  bool square = false;     // MXFP8: blocks of 32x32, else of 32
+  reference::ScalingMode scaling = reference::ScalingMode::kRceil;
   std::vector<uint16_t> bf16_q, bf16_k, bf16_v;
   reference::QuantizedTensor mx_q, mx_k, mx_v;  // MXFP8 only: Q and K along D, V along tokens
   std::vector<double> q, k, v;                  // of the stored operands
   std::string kernel;                           // JSON of kernel configuration overrides; empty: none
-  double exp2_error = 0;  // of the kernel's exponentials; 0: as shipped
+  double exp2_error = 0;                        // of the kernel's exponentials; 0: as shipped
   // What the reference may assume of the kernel's reference point.
   reference::RowMaximum row_maximum = reference::RowMaximum::kBlockWalk;
 };
@@ -29,7 +31,7 @@ reference::AttentionProblem problem_of(const std::vector<int32_t>& lengths_q,
 AttentionInputs make_inputs(const reference::AttentionProblem& problem, bool mxfp8,
                             reference::DataDistribution distribution = reference::DataDistribution::kNormal,
                             double std = 1.0, uint64_t seed = 1);
-// After bf16_q, bf16_k or bf16_v were edited: quantises (MXFP8) and decodes again.
+// After bf16_q, bf16_k, bf16_v, square or scaling were edited: quantises (MXFP8) and decodes again.
 void update_inputs(AttentionInputs& inputs);
 
 struct LaunchOptions {

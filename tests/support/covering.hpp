@@ -37,9 +37,24 @@ inline std::set<ValuePair> pairs_of(const CoveringRow& row) {
   return pairs;
 }
 
-// values[f]: how many values factor f has.  Greedy: of a few rows that begin with an uncovered pair and are
-// filled up factor by factor, the one with the most uncovered pairs.  The same rows every time.
-inline std::vector<CoveringRow> covering_array(const std::vector<int>& values, const PairAllowed& allowed) {
+// Rows with every combination of the values of some factors, the others not chosen.
+inline std::vector<CoveringRow> combinations(const std::vector<int>& values,
+                                             const std::vector<int>& factors) {
+  std::vector<CoveringRow> rows{CoveringRow(values.size(), -1)};
+  for (const int f : factors) {
+    std::vector<CoveringRow> longer;
+    for (CoveringRow row : rows)
+      for (row[f] = 0; row[f] < values[f]; ++row[f]) longer.push_back(row);
+    rows = std::move(longer);
+  }
+  return rows;
+}
+
+// values[f]: how many values factor f has; begun: rows that the array has, filled up.  Greedy: of a few rows
+// that begin with one of those, then with an uncovered pair, and are filled up factor by factor, the one with
+// the most uncovered pairs.  The same rows every time.
+inline std::vector<CoveringRow> covering_array(const std::vector<int>& values, const PairAllowed& allowed,
+                                               std::vector<CoveringRow> begun = {}) {
   constexpr int kCandidates = 30;
   const int factors = static_cast<int>(values.size());
   std::set<ValuePair> open = allowed_pairs(values, allowed);
@@ -51,15 +66,19 @@ inline std::vector<CoveringRow> covering_array(const std::vector<int>& values, c
     return covered;
   };
   std::vector<CoveringRow> rows;
-  while (!open.empty()) {
+  while (!open.empty() || !begun.empty()) {
     CoveringRow best;
     size_t best_gain = 0;
     for (int candidate = 0; candidate < kCandidates; ++candidate) {
       CoveringRow row(static_cast<size_t>(factors), -1);
-      auto first = open.begin();
-      std::advance(first, below(open.size()));
-      const auto [a, x, b, y] = *first;
-      row[a] = x, row[b] = y;
+      if (begun.empty()) {
+        auto first = open.begin();
+        std::advance(first, below(open.size()));
+        const auto [a, x, b, y] = *first;
+        row[a] = x, row[b] = y;
+      } else {
+        row = begun.back();
+      }
       const int start = below(values.size());
       bool complete = true;
       for (int i = 0; i < factors && complete; ++i) {
@@ -82,10 +101,11 @@ inline std::vector<CoveringRow> covering_array(const std::vector<int>& values, c
         complete = chosen >= 0;
       }
       if (!complete) continue;
-      const size_t here = gain(row);
+      const size_t here = gain(row) + 1;
       if (here > best_gain) best = row, best_gain = here;
     }
     if (best.empty()) continue;
+    if (!begun.empty()) begun.pop_back();
     for (const ValuePair& pair : pairs_of(best)) open.erase(pair);
     rows.push_back(best);
   }
