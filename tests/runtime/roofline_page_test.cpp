@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "host/kernel_abi.hpp"
 #include "runtime/loop_profile.hpp"
 #include "runtime/shipped_kernel.hpp"
 #include "runtime/temporary.hpp"
@@ -23,60 +21,11 @@ namespace {
 const std::string kPage = MXFA_SOURCE_DIR "/docs/roofline.md";
 constexpr const char* kSassTitle = "## The softmax loop in SASS";
 
-struct Case {
-  const char* arch;
-  int head_dim;
-  bool mxfp8, dynamic_p, pair;
+using Case = BlackwellForward;
 
-  std::string kernel() const { return pair ? "attention_fwd_sm100_pair" : "attention_fwd_sm100"; }
-  std::string name() const {
-    return fmt::format("{} | {} | {}", arch,
-                       pair        ? "BF16, pair"
-                       : !mxfp8    ? "BF16"
-                       : dynamic_p ? "MXFP8, dynamic P"
-                                   : "MXFP8",
-                       head_dim);
-  }
-  KernelConfig config() const {
-    return resolve_kernel_config(mxfa_embedded_kernel_configs, kernel(), arch,
-                                 {{"ctas_per_tile", pair ? 2 : 1},
-                                  {"head_dim", head_dim},
-                                  {"mxfp8", mxfp8, true},
-                                  {"right_mask", false, true},
-                                  {"left_mask", false, true},
-                                  {"dynamic_p", dynamic_p, true},
-                                  {"packed_heads", 1},
-                                  {"launch_control", false, true}},
-                                 nullptr);
-  }
-};
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (const char* arch : {"sm_100a", "sm_103a"}) {
-    for (const int head_dim : {64, 96, 128}) cases.push_back({arch, head_dim, false, false, false});
-    cases.push_back({arch, 128, false, false, true});
-    for (const bool dynamic_p : {false, true})
-      for (const int head_dim : {64, 96, 128}) cases.push_back({arch, head_dim, true, dynamic_p, false});
-  }
-  return cases;
-}
-
-// The kernel's tables, from the bytes of the variable that publishes them.
-abi::KernelTables tables_of(const std::string& ptx, const std::string& kernel) {
-  abi::KernelTables tables{};
-  std::vector<char> bytes;
-  const size_t at = ptx.find(kernel + "_tables[");
-  const char* text = at == ptx.npos ? "" : ptx.c_str() + ptx.find('{', at);
-  while (*text == '{' || *text == ',') {
-    char* end = nullptr;
-    bytes.push_back(char(std::strtol(text + 1, &end, 10)));
-    text = end;
-  }
-  bytes.resize(sizeof tables);  // zeros at the end may be left out
-  std::memcpy(&tables, bytes.data(), sizeof tables);
-  REQUIRE(tables.magic == abi::kTablesMagic);
-  return tables;
+std::string name_of(const Case& c) {
+  const char* format = c.pair ? "BF16, pair" : !c.mxfp8 ? "BF16" : c.dynamic_p ? "MXFP8, dynamic P" : "MXFP8";
+  return fmt::format("{} | {} | {}", c.arch, format, c.head_dim);
 }
 
 // Cycles of an SM for 256 query rows and one block of 128 keys.
@@ -99,13 +48,15 @@ Cycles cycles_of(const Case& c, const PipeCounts& counts) {
   const auto pipe = [&](Pipe which, double rate) { return kRows * counts[size_t(which)] / rate; };
   double issued = 0;
   for (size_t i = 0; i < counts.size(); ++i) issued += i == size_t(Pipe::kMove) ? 0 : counts[i];
-  // An MMA of K bytes 32 and M = 128 a CTA takes N/2 cycles, and 1/128 of the bytes it reads of shared
-  // memory: Q and K for Q K^T, V for P V, of K and V half where a pair shares them.
+  // An MMA of K bytes 32 and M = 128 a CTA takes N/2 cycles.  Shared memory: 1/128 of the bytes that MMAs
+  // read, Q and K for Q K^T and V for P V, and of those that arrive, K and V once for both stages; of K and V
+  // half where a pair shares them.
   const double element = c.mxfp8 ? 1 : 2, half = c.pair ? 0.5 : 1;
   const double qk_steps = c.head_dim * element / 32, pv_steps = kKeys * element / 32;
   const double mma = 2 * (qk_steps * kKeys / 2 + pv_steps * c.head_dim / 2);
   const double shared =
-      2 * (qk_steps * (128 + half * kKeys) * 32 / 128 + pv_steps * half * c.head_dim * 32 / 128);
+      2 * (qk_steps * (128 + half * kKeys) * 32 / 128 + pv_steps * half * c.head_dim * 32 / 128) +
+      2 * half * kKeys * c.head_dim * element / 128;
   return {{{"MMA", mma},
            {"shared memory", shared},
            {"MUFU", pipe(Pipe::kMufu, c.arch == std::string("sm_103a") ? 32 : 16)},
@@ -116,7 +67,7 @@ Cycles cycles_of(const Case& c, const PipeCounts& counts) {
 }
 
 std::string count_row(const Case& c, const PipeCounts& counts) {
-  std::string row = fmt::format("| {} |", c.name());
+  std::string row = fmt::format("| {} |", name_of(c));
   int issued = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
     row += fmt::format(" {:.2f} |", counts[i] / kKeys);
@@ -127,7 +78,7 @@ std::string count_row(const Case& c, const PipeCounts& counts) {
 
 std::string cycle_row(const Case& c, const PipeCounts& counts) {
   const Cycles cycles = cycles_of(c, counts);
-  std::string row = fmt::format("| {} |", c.name());
+  std::string row = fmt::format("| {} |", name_of(c));
   for (const auto& [unit, value] : cycles.units) row += fmt::format(" {:.0f} |", value);
   const auto& [unit, bound] = cycles.bound();
   const double share = cycles.at("MMA") / bound;
@@ -142,7 +93,7 @@ constexpr const char* kCountHeader =
 
 std::string cycle_header() {
   std::string header = "| device | kernel | D |", line = "|---|---|---|";
-  for (const auto& [unit, value] : cycles_of(all_cases()[0], {}).units)
+  for (const auto& [unit, value] : cycles_of(blackwell_forwards()[0], {}).units)
     header += fmt::format(" {} |", unit), line += "---|";
   return header + " predicted: bound by | of the tensor peak | TFLOP/s |\n" + line + "---|---|---|\n";
 }
@@ -150,7 +101,7 @@ std::string cycle_header() {
 // The page's part that a disassembler gives.
 std::string sass_section(const Nvrtc& nvrtc, const std::string& disassembler) {
   std::string counts, cycles;
-  for (const Case& c : all_cases()) {
+  for (const Case& c : blackwell_forwards()) {
     const TemporaryFolder folder;
     const std::string file = folder.path() + "/kernel.cubin";
     std::ofstream(file, std::ios::binary) << compile_shipped(nvrtc, c.config())->cubin;
@@ -174,16 +125,17 @@ std::string sass_section(const Nvrtc& nvrtc, const std::string& disassembler) {
 
 std::string page(const Nvrtc& nvrtc, const std::string& sass) {
   std::string resources, counts, cycles;
-  for (const Case& c : all_cases()) {
+  for (const Case& c : blackwell_forwards()) {
     const auto built = compile_shipped(nvrtc, c.config());
     const Artefact& artefact = *built;
     const abi::KernelTables t = tables_of(artefact.ptx, c.kernel());
+    REQUIRE(t.magic == abi::kTablesMagic);
     const auto report = nlohmann::json::parse(artefact.report);
     const PipeCounts loop = count_softmax_loop(artefact.ptx);
     REQUIRE(loop[size_t(Pipe::kMufu)] >= 64);
     uint32_t tmem = 0;
     for (uint32_t i = 0; i < t.tmem_count; ++i) tmem = std::max(tmem, t.tmem[i].column + t.tmem[i].columns);
-    resources += fmt::format("| {} | {} | {} / {} / {} | {} | {} | {} | {} |\n", c.name(),
+    resources += fmt::format("| {} | {} | {} / {} / {} | {} | {} | {} | {} |\n", name_of(c),
                              report["registers"].get<int>(), t.roles[0].registers, t.roles[2].registers,
                              t.roles[3].registers,
                              report["spill_loads"].get<int>() + report["spill_stores"].get<int>(),
@@ -218,7 +170,7 @@ For 256 query rows and a block of 128 keys, one turn of both stages of a CTA: 4 
 | unit | a clock and SM |
 |---|---|
 | MMA | 8192 FLOPs in BF16, 16384 in MXFP8: N/2 cycles for K = 32 bytes |
-| shared memory | 128 bytes, the operands of the MMAs alone |
+| shared memory | 128 bytes: the operands of the MMAs, K and V arriving |
 | MUFU | 16; 32 on sm_103a |
 | FMA / half-rate FMA | 128 / 64 |
 | ALU | 64 |
