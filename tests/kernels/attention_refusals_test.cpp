@@ -94,6 +94,18 @@ TEST_CASE("A scheduler that there is none of is refused", "[attention][sm_100]")
                {"max_ctas", "3", "clc"});
 }
 
+TEST_CASE("Packing heads is refused where rows of a tile cannot hold them", "[attention][sm_100]") {
+  const auto pack = [](int heads_q, int heads_kv, const char* kernel) {
+    return [=](mxfa_attention& a) { a.heads_q = heads_q, a.heads_kv = heads_kv, a.kernel = kernel; };
+  };
+  const char* on = R"({"pack_heads": "on"})";
+  refused_plan(true, pack(4, 2, on), {"pack_heads is on", "dtype is mxfp8", "choose automatic or off"});
+  refused_plan(false, pack(6, 2, on),
+               {"pack_heads is on", "heads_q 6 / heads_kv 2 = 3", "divide the 128 rows"});
+  refused_plan(false, pack(128, 1, R"({"pack_heads": "on", "o_box_rows": 64})"),
+               {"pack_heads is on", "o_box_rows 64", "128 heads of a token", "choose 128"});
+}
+
 TEST_CASE("fwd-head-dim-72: refused, with the supported sizes", "[attention][sm_100]") {
   refused_plan(false, [](mxfa_attention& a) { a.head_dim = 72; }, {"head_dim", "72", "64", "128"});
 }

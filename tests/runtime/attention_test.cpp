@@ -164,6 +164,17 @@ TEST_CASE("What no kernel honours is refused by name before anything is compiled
     problem.offsets_k = {0, 10, 6};
     CHECK_THAT(refusal(problem), Contains("offsets_k: index 2 is 6, after 10"));
   }
+  SECTION("a mask over lengths whose sum leaves 32 bits") {
+    problem.offsets_q = problem.offsets_k = {0, 1 << 30, 1 << 30};
+    a.causal = 1;
+    CHECK_THAT(refusal(problem),
+               Contains("1073741824 queries and 1073741824 keys") && Contains("must stay below 2147483391"));
+  }
+  SECTION("scale tiles beyond 32 bits") {
+    problem.offsets_q = {0, 1 << 30, 1 << 30};
+    a.heads_q = 256;
+    CHECK_THAT(refusal(problem), Contains("times 256 heads") && Contains("scale tiles than 2147483647"));
+  }
   SECTION("override") {
     a.kernel = R"({"kv_stage": 3})";
     CHECK_THAT(refusal(problem), Contains("did you mean \"kv_stages\"?"));

@@ -29,6 +29,10 @@ void compiles_cleanly(const Nvrtc& nvrtc, const char* kernel, const std::string&
   }
 }
 
+void compiles_cleanly(const Nvrtc& nvrtc, const test::BlackwellForward& forward) {
+  compiles_cleanly(nvrtc, forward.kernel(), forward.arch, forward.facts());
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -57,39 +61,27 @@ TEST_CASE(
       for (const auto& [mxfp8, dynamic_p] : {Format{false, false}, Format{true, false}, Format{true, true}})
         for (const bool right_mask : {false, true})
           for (const bool left_mask : {false, true})
-            compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
-                             {{"ctas_per_tile", 1},
-                              {"head_dim", head_dim},
-                              {"mxfp8", mxfp8, true},
-                              {"right_mask", right_mask, true},
-                              {"left_mask", left_mask, true},
-                              {"dynamic_p", dynamic_p, true},
-                              {"packed_heads", 1},
-                              {"launch_control", false, true}});
+            compiles_cleanly(nvrtc, {.arch = arch,
+                                     .head_dim = head_dim,
+                                     .mxfp8 = mxfp8,
+                                     .dynamic_p = dynamic_p,
+                                     .right_mask = right_mask,
+                                     .left_mask = left_mask});
   // Two masks cost the most registers, none leave the walk over tiles the largest part.
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 96, 128})
       for (const auto& [mxfp8, dynamic_p] : {Format{false, false}, Format{true, false}, Format{true, true}})
         for (const bool masks : {false, true})
-          compiles_cleanly(nvrtc, "attention_fwd_sm100", arch,
-                           {{"ctas_per_tile", 1},
-                            {"head_dim", head_dim},
-                            {"mxfp8", mxfp8, true},
-                            {"right_mask", masks, true},
-                            {"left_mask", masks, true},
-                            {"dynamic_p", dynamic_p, true},
-                            {"packed_heads", mxfp8 ? 1 : 4},
-                            {"launch_control", true, true}});
+          compiles_cleanly(nvrtc, {.arch = arch,
+                                   .head_dim = head_dim,
+                                   .mxfp8 = mxfp8,
+                                   .dynamic_p = dynamic_p,
+                                   .right_mask = masks,
+                                   .left_mask = masks,
+                                   .launch_control = true,
+                                   .packed_heads = mxfp8 ? 1 : 4});
   for (const char* arch : {"sm_100a", "sm_103a"})
-    compiles_cleanly(nvrtc, "attention_fwd_sm100_pair", arch,
-                     {{"ctas_per_tile", 2},
-                      {"head_dim", 128},
-                      {"mxfp8", false, true},
-                      {"right_mask", false, true},
-                      {"left_mask", false, true},
-                      {"dynamic_p", false, true},
-                      {"packed_heads", 1},
-                      {"launch_control", false, true}});
+    compiles_cleanly(nvrtc, {.arch = arch, .head_dim = 128, .pair = true});
   // Both masks hold what one alone has.
   for (const int head_dim : {64, 96, 128})
     for (const bool masks : {false, true})
