@@ -18,8 +18,8 @@ int32_t step_rows(int32_t head_dim) { return head_dim == 64 ? 128 : 64; }
 
 // Overrides of attention_bwd_dq_sm90 are fields of the main kernel's configuration with a prefix; 0: its own.
 constexpr char kDqPrefix[] = "dq_";
-constexpr const char* kDqFields[] = {"tile_n", "consumer_warpgroups", "kv_stages", "consumer_registers",
-                                     "producer_registers"};
+constexpr const char* kDqFields[] = {"tile_n",   "consumer_warpgroups", "q_stages",          "k_stages",
+                                     "v_stages", "consumer_registers",  "producer_registers"};
 std::string dq_overrides(const KernelConfig& config) {
   nlohmann::ordered_json overrides = nlohmann::ordered_json::object();
   for (const char* field : kDqFields)

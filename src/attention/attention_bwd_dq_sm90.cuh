@@ -63,11 +63,31 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
   }
 
   // ---- producer: one thread ---------------------------------------------------------------------------
+  // Block n of K or V, into the next slot of its ring, whose places in shared memory are given.
+  struct Ring {
+    uint32_t full, empty, data;
+  };
+  template <uint32_t kStages>
+  MXFA_DEVICE static void load_keys(const TensorMap& map, PipelineState<kStages>& state, const Ring& ring,
+                                    Sequence k, int head, int n) {
+    uint32_t full = ring.full + 8 * state.stage;
+    mbarrier_wait(ring.empty + 8 * state.stage, state.phase);
+    mbarrier_arrive_expect_tx(full, kKvBytes);
+    RaggedRow row = ragged_row(k, n * kTileN);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+      tma_load_5d(ring.data + state.stage * kKvBytes + panel * kKvPanel, &map, full, 64 * panel, head,
+                  row.row, row.shift, row.end);
+    state.advance();
+  }
   MXFA_DEVICE static void produce(const AttentionBackwardDqParams& p, uint32_t smem) {
+    const Ring k_ring{smem + kKFull, smem + kKEmpty, smem + kKOffset},
+        v_ring{smem + kVFull, smem + kVEmpty, smem + kVOffset};
     PipelineState<kSegmentStages> segment = PipelineState<kSegmentStages>::producer();
     PipelineState<kQStages> q_state = PipelineState<kQStages>::producer();
     PipelineState<1> d_out_state = PipelineState<1>::producer();
-    PipelineState<kKvStages> kv = PipelineState<kKvStages>::producer();
+    PipelineState<kKStages> k_state = PipelineState<kKStages>::producer();
+    PipelineState<kVStages> v_state = PipelineState<kVStages>::producer();
     const int ratio = p.heads_q / p.heads_kv;
     const bool broadcast = p.runs != 0;
     auto publish = [&](const Segment& t) {
@@ -92,17 +112,6 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
           tma_load_5d(destination + panel * kQPanel + box * kBox, &map, full, 64 * panel, t.head, row.row,
                       row.shift, row.end);
       }
-    };
-    auto load_keys = [&](const TensorMap& map, uint32_t full, uint32_t empty, uint32_t destination,
-                         Sequence k, int head, int n) {
-      full += smem + 8 * kv.stage;
-      mbarrier_wait(smem + empty + 8 * kv.stage, kv.phase);
-      mbarrier_arrive_expect_tx(full, kKvBytes);
-      RaggedRow row = ragged_row(k, n * kTileN);
-#pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel)
-        tma_load_5d(smem + destination + kv.stage * kKvStageBytes + panel * kKvPanel, &map, full, 64 * panel,
-                    head, row.row, row.shift, row.end);
     };
     // The first tile of every CTA is its own; the others go to whoever comes first, in the plan's order.
     int32_t* counters = pointer<int32_t>(p.counters);
@@ -143,14 +152,13 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
           first = false;
         }
         for (int n = t.n_min; n < t.n_max; ++n) {
-          load_keys(p.k, kKFull, kKEmpty, kKOffset, k, head_kv, n);
+          load_keys(p.k, k_state, k_ring, k, head_kv, n);
           if (n == t.n_min) {  // behind K: the last dP of the segment before may still read dO
             mbarrier_wait(smem + kDOutEmpty, d_out_state.phase);
             load_rows(p.d_out, smem + kDOutOffset, smem + kDOutFull, d_out, t);
             d_out_state.advance();
           }
-          load_keys(p.v, kVFull, kVEmpty, kVOffset, k, head_kv, n);
-          kv.advance();
+          load_keys(p.v, v_state, v_ring, k, head_kv, n);
         }
       }
     }
@@ -171,14 +179,22 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
     PipelineState<kSegmentStages> segment;
     PipelineState<kQStages> q_state;
     PipelineState<1> d_out_state;
-    PipelineState<kKvStages> kv;
+    PipelineState<kKStages> k_state;
+    PipelineState<kVStages> v_state;
     bool dq_in_flight;  // dQ of the tile before is on its way out of its Q buffer
     float dq[kD / 2];
 
     MXFA_DEVICE static int32_t uniform(uint32_t value) { return int32_t(shfl_idx(value, 0)); }
     MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + q_state.stage * kQBytes + group * kBox; }
+    MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + k_state.stage * kKvBytes; }
     MXFA_DEVICE void arrive(uint32_t empty) {
       if (lane == 0) mbarrier_arrive(smem + empty);
+    }
+    MXFA_DEVICE void wait_k() { mbarrier_wait(smem + kKFull + 8 * k_state.stage, k_state.phase); }
+    MXFA_DEVICE void wait_v() { mbarrier_wait(smem + kVFull + 8 * v_state.stage, v_state.phase); }
+    MXFA_DEVICE void release_v() {
+      arrive(kVEmpty + 8 * v_state.stage);
+      v_state.advance();
     }
 
     // S = Q K^T, dP = dO V^T: both operands K-major.  16 channels = 32 bytes, four steps a panel.
@@ -194,17 +210,16 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
       wgmma_commit();
     }
     MXFA_DEVICE void start_s(float (&s)[kTileN / 2]) {
-      mbarrier_wait(smem + kKFull + 8 * kv.stage, kv.phase);
-      issue_scores(s, queries(), smem + kKOffset + kv.stage * kKvStageBytes);
+      wait_k();
+      issue_scores(s, queries(), keys());
     }
     MXFA_DEVICE void start_dp(float (&dp)[kTileN / 2]) {
-      mbarrier_wait(smem + kVFull + 8 * kv.stage, kv.phase);
-      issue_scores(dp, smem + kDOutOffset + group * kBox, smem + kVOffset + kv.stage * kKvStageBytes);
+      wait_v();
+      issue_scores(dp, smem + kDOutOffset + group * kBox, smem + kVOffset + v_state.stage * kKvBytes);
     }
     // dQ += dS K: B is keys x channels, N-major, panels of 64 channels.
     MXFA_DEVICE void issue_dq(const uint32_t (&ds)[kTileN / 4]) {
-      uint64_t b =
-          wgmma_descriptor(smem + kKOffset + kv.stage * kKvStageBytes, kKvPanel, 1024, Swizzle::k128B);
+      uint64_t b = wgmma_descriptor(keys(), kKvPanel, 1024, Swizzle::k128B);
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < kTileN / 16; ++step) {
@@ -240,11 +255,11 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
     // back.
     MXFA_DEVICE void skip_blocks(int count) {
       for (; count > 0; --count) {
-        mbarrier_wait(smem + kKFull + 8 * kv.stage, kv.phase);
-        arrive(kKEmpty + 8 * kv.stage);
-        mbarrier_wait(smem + kVFull + 8 * kv.stage, kv.phase);
-        arrive(kVEmpty + 8 * kv.stage);
-        kv.advance();
+        wait_k();
+        arrive(kKEmpty + 8 * k_state.stage);
+        k_state.advance();
+        wait_v();
+        release_v();
       }
     }
 
@@ -252,7 +267,7 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
     MXFA_DEVICE void release_last_q() {
       if (!dq_in_flight) return;
       if (warp == 0 && elect_one()) bulk_wait_group_read<0>();
-      arrive(kQEmpty + 8 * (q_state.stage ^ 1));
+      arrive(kQEmpty + 8 * (q_state.stage ^ (kQStages - 1)));
       dq_in_flight = false;
     }
 
@@ -302,10 +317,13 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
 #pragma unroll
         for (int i = 0; i < kTileN / 2; ++i)
           s[i] = ex2_approx_ftz(fma_rn_ftz_f32(s[i], p.scale_log2, lse[(i >> 1) & 1]));
+        // A wait that is long over.  Without a branch here ptxas puts all exponentials behind the wait for
+        // dP, under which they belong.
+        wait_k();
         wgmma_wait<0>();  // dP
         wgmma_pin(dp);
         const bool more = n + 1 < end;
-        arrive(kVEmpty + 8 * kv.stage);
+        release_v();
         if (!more) arrive(kDOutEmpty);
         uint32_t ds[kTileN / 4];
 #pragma unroll
@@ -316,8 +334,8 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
           ds[i] = cvt_rn_bf16x2_f32(high, low);
         }
         issue_dq(ds);
-        const uint32_t k_empty = kKEmpty + 8 * kv.stage;
-        kv.advance();
+        const uint32_t k_empty = kKEmpty + 8 * k_state.stage;
+        k_state.advance();
         if (!more) {
           wgmma_wait<0>();
           arrive(k_empty);
@@ -399,7 +417,7 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
 #pragma unroll
         for (int i = 0; i < kD / 2; ++i) dq[i] = 0.0f;
         mbarrier_wait(smem + kQFull + 8 * q_state.stage, q_state.phase);
-        release_last_q();
+        if (kQStages == 2) release_last_q();
         for (;;) {
           if (t.n_min < t.n_max) attend(t);
           t = describe_segment();  // read again: registers are scarce in the walk
@@ -419,6 +437,7 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
         }
         dq_in_flight = true;
         q_state.advance();
+        if (kQStages == 1) release_last_q();
       }
       if (warp == 0 && elect_one()) bulk_wait_group<0>();  // shared memory must outlive the reads
     }
@@ -439,9 +458,11 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
       }
       mbarrier_init(smem + kDOutFull, 1);
       mbarrier_init(smem + kDOutEmpty, kEmptyCount);
-      for (int i = 0; i < kKvStages; ++i) {
+      for (int i = 0; i < kKStages; ++i) {
         mbarrier_init(smem + kKFull + 8 * i, 1);
         mbarrier_init(smem + kKEmpty + 8 * i, kEmptyCount);
+      }
+      for (int i = 0; i < kVStages; ++i) {
         mbarrier_init(smem + kVFull + 8 * i, 1);
         mbarrier_init(smem + kVEmpty + 8 * i, kEmptyCount);
       }

@@ -71,7 +71,8 @@ TEST_CASE("split backward: other tiles of dQ", "[gpu][sm_90][bwd][split]") {
   for (const auto& [head_dim, kernel] :
        {std::pair{128, R"({"method": "split", "dq_tile_n": 64, "dq_consumer_warpgroups": 3,
                            "dq_consumer_registers": 160, "dq_producer_registers": 32})"},
-        {128, R"({"method": "split", "dq_tile_n": 96})"},
+        {128, R"({"method": "split", "dq_tile_n": 96, "dq_k_stages": 3})"},
+        {128, R"({"method": "split", "dq_q_stages": 1, "dq_k_stages": 3})"},
         {64, R"({"method": "split", "dq_tile_n": 128, "dq_consumer_warpgroups": 2,
                  "dq_consumer_registers": 240, "dq_producer_registers": 24})"}}) {
     INFO("head_dim " << head_dim << ", " << kernel);
