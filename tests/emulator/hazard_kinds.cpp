@@ -44,6 +44,17 @@ TEST_CASE("generic accesses of two warps need a barrier", "[hazard]") {
   check_pair("race-", {{kStoreTile, kLoadTile}}, {{kStoreTile + sync(1, 64), sync(1, 64) + kLoadTile}});
 }
 
+TEST_CASE("a finding names the shared variable of its own kernel", "[hazard]") {
+  const HazardKernel kernel{{kStoreTile, kLoadTile}};
+  std::string text = hazard_text(kernel);
+  text.insert(text.find(".visible .entry k"),
+              ".visible .entry other()\n{\n  .shared .align 1024 .b8 elsewhere[4096];\n  ret;\n}\n");
+  const HazardResult r = check_text(text, kernel, {});
+  INFO(r.fault << "\n" << r.report);
+  CHECK(r.report.find("(tile)") != std::string::npos);
+  CHECK(r.report.find("elsewhere") == std::string::npos);
+}
+
 TEST_CASE("atomics on shared memory do not race, a plain read beside them does", "[hazard]") {
   const std::string add = "  red.shared.add.u32 [%tile], 1;\n", get = "  ld.shared.u32 %r1, [%tile];\n";
   check_pair("race-", {{add, add + get}}, {{add, add}});

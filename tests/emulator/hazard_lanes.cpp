@@ -80,6 +80,22 @@ TEST_CASE("what one lane has waited for, the others know after a warp barrier", 
               {{kStoreTile + kWarp + kLaneArrive, wait + kWarp + kLoadTile}, {1}}, true);
 }
 
+TEST_CASE("a word that all lanes read, in halves of the warp, is handed to the async proxy by one fence each",
+          "[hazard]") {
+  const std::string read =
+      "  setp.lt.u32 %p1, %lane, 16;\n  @%p1 bra apart;\n  add.u32 %r41, %lane, 1;\napart:\n"
+      "  ld.shared.u32 %r42, [%tile];\n" +
+      kProxyFence + kWarp + kLaneArrive;
+  const HazardKernel kernel{{read, wait_for(0, 0) + expect(1, 1024) + bulk_load(1) + wait_for(1, 0)}, {1, 1}};
+  for (uint64_t seed = 1; seed < 9; ++seed) {
+    const HazardResult r = check_text(hazard_text(kernel), kernel,
+                                      {mxfa::emulator::Schedule::Kind::Split, seed}, CheckMode::Strict);
+    INFO(seed << r.fault << "\n" << r.report);
+    CHECK(r.fault == "");
+    CHECK(r.errors() + r.advice() == 0);
+  }
+}
+
 TEST_CASE("a bulk copy by an elected lane reads what the others have stored after a warp barrier",
           "[hazard]") {
   const std::string store = kBulkStore + kBulkCommit + kBulkWaitRead;

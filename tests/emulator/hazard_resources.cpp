@@ -66,6 +66,21 @@ TEST_CASE("tensor memory is used while it is allocated, by the warp of its lanes
              {{more + dealloc("%r1", 32) + relinquish}});
 }
 
+TEST_CASE("an access to tensor memory stays in one allocation, and names the warp's own lanes", "[hazard]") {
+  // 32 columns each, one behind the other.
+  const std::string two = alloc("%tile", 32) + "  mov.u32 %r3, %r1;\n" + alloc("%tile+16", 32);
+  const auto store = [](const std::string& address) {
+    return "  tcgen05.st.sync.aligned.32x32b.x2.b32 [" + address + "], {%lane, %lane};\n" + kWaitStore;
+  };
+  const std::string free = dealloc("%r3", 32) + dealloc("%r1", 32);
+  check_rule("tmem-across-allocations", {"tcgen05.alloc", "neighbours"},
+             {{two + "  add.u32 %r4, %r3, 31;\n" + store("%r4") + free}}, {{two + store("%r3") + free}});
+  // Warp 1 by lane 0, and by its own.
+  check_rule("tmem-other-lanes", {"reaches lanes 32 to 63"},
+             {{"", "  and.b32 %tmem, %tmem, 0xffff;\n" + tmem_store() + kWaitStore}},
+             {{"", tmem_store() + kWaitStore}});
+}
+
 TEST_CASE("setmaxnreg takes no more registers than others have given", "[hazard]") {
   check_rule("setmaxnreg-pool", {"the pool has"}, warpgroups(setmaxnreg("inc", 256), sync(1, 128)),
              warpgroups(setmaxnreg("dec", 40), sync(1, 128)));
@@ -97,4 +112,21 @@ TEST_CASE("bulk stores have read their sources when the thread exits, or there i
   check_rule("bulk-reads-at-exit", {"may still read"}, {{store + kBulkCommit}},
              {{store + kBulkCommit + kBulkWaitRead}});
   check_rule("bulk-reads-at-exit", {"no commit_group"}, {{store}}, {{store + kBulkCommit + kBulkWaitRead}});
+}
+
+TEST_CASE("cp.async is complete when its warp exits, or there is advice", "[hazard]") {
+  const std::string copy =
+                        "  mov.u64 %w1, table;\n  shl.b32 %r52, %lane, 2;\n  add.u32 %r52, %r52, %tile;\n"
+                        "  cp.async.ca.shared.global [%r52], [%w1], 4;\n",
+                    commit = "  cp.async.commit_group;\n";
+  const std::string waited = copy + commit + copy + commit + "  cp.async.wait_group 0;\n";
+  check_rule("cp.async-at-exit", {"no commit_group", "last cp.async"}, {{copy}},
+             {{copy + "  cp.async.wait_all;\n"}});
+  check_rule("cp.async-at-exit", {"may still write"}, {{copy + commit}}, {{waited}});
+  check_rule("cp.async-at-exit", {"may still write"},
+             {{copy + commit + copy + commit + "  cp.async.wait_group 1;\n"}}, {{waited + commit}});
+  // An mbarrier that counts them takes them over.
+  const HazardKernel counted{
+      {copy + "  cp.async.mbarrier.arrive.noinc.shared.b64 [%bar];\n" + wait_for(0, 0)}, {32}};
+  check_rule("cp.async-at-exit", {}, {{copy}}, counted);
 }

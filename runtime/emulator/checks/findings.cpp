@@ -59,15 +59,19 @@ std::string describe_site(const Program& program, const std::string& what, const
 }
 
 std::string shared_name(const Program& program, const Cta& cta, uint32_t offset) {
+  const Kernel& kernel = *cta.cluster->grid->kernel;
   for (size_t v = 0; v < program.module->variables.size(); ++v) {
     const ptx::Variable& variable = program.module->variables[v];
     if (variable.space != ptx::Space::Shared || variable.unsized) continue;
+    if (variable.function >= 0) {  // that of another kernel has the same place
+      const ptx::Function& owner = program.module->functions[static_cast<size_t>(variable.function)];
+      if (owner.entry && owner.name != kernel.info.name) continue;
+    }
     const uint64_t begin = program.addresses[v];
     if (offset >= begin && offset < begin + variable.bytes)
       return offset == begin ? fmt::format(" ({})", variable.name)
                              : fmt::format(" ({} + {})", variable.name, offset - begin);
   }
-  const Kernel& kernel = *cta.cluster->grid->kernel;
   const uint32_t fixed = program.shared_reserved + kernel.static_shared, alignment = kernel.dynamic_alignment,
                  dynamic = (fixed + alignment - 1) & ~(alignment - 1);
   return offset >= dynamic ? fmt::format(" (dynamic + {:#x})", offset - dynamic) : "";

@@ -102,7 +102,8 @@ class Races : public Observer {
   // What lanes of a warp release; all that are alive: of the whole warp.
   void publish(ClusterState& s, const Warp& warp, uint32_t lanes, Knowledge& into) const;
   void released(ClusterState& s, uint32_t warp, uint32_t pc);  // begins a new epoch of the warp
-  void touch_lanes(const LaneAccess& access, Access& now, uint32_t lanes);
+  // shared_by: the pattern of a cell whose bytes several of the lanes touch.
+  void touch_lanes(const LaneAccess& access, Access& now, uint32_t lanes, uint32_t shared_by);
   void synchronise(Warp& warp, const LaneAccess& access);
 
   // ---- phases of mbarriers (races_phases.cpp)

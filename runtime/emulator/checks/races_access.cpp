@@ -205,8 +205,38 @@ void Races::check(const Record& old, const Access& now, uint64_t where) {
   if (const Problem why = problem(old, now); why != Problem::None) report(why, old, now, where);
 }
 
+namespace {
+
+// The usual case, apart: a plain access to bytes of which the cell knows nothing but plain accesses by the
+// same lanes of the same warp.  check() has nothing against those, and the fresh record takes their place.
+bool touched_before(Cell& cell, const Record& fresh) {
+  const auto same = [&](const Record& old) {
+    return !(old.mask & fresh.mask) ||
+           (old.component == fresh.component && old.cluster == fresh.cluster && old.lane == fresh.lane &&
+            old.pattern == fresh.pattern && !(old.flags & ~kWrites));
+  };
+  if (cell.more || (fresh.flags & ~kWrites) || !same(cell.write) || !same(cell.read[0]) ||
+      !same(cell.read[1]))
+    return false;
+  Record* place = nullptr;
+  if (fresh.flags & kWrites)
+    place = cell.write.mask & ~fresh.mask ? nullptr : &cell.write;
+  else
+    place = !(cell.read[0].mask & ~fresh.mask)   ? &cell.read[0]
+            : !(cell.read[1].mask & ~fresh.mask) ? &cell.read[1]
+                                                 : nullptr;
+  if (!place) return false;
+  cell.read[0].mask &= ~fresh.mask;
+  cell.read[1].mask &= ~fresh.mask;
+  *place = fresh;
+  return true;
+}
+
+}  // namespace
+
 void Races::touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where) {
   now.record.mask = mask;
+  if (touched_before(cell, now.record)) return;
   touch(
       cell, now.space == MemorySpace::Global ? global_overflow_ : now.state->overflow, now.record,
       [&](const Record& old) { check(old, now, where); },
@@ -254,6 +284,8 @@ void Races::access(Warp& warp, const LaneAccess& a) {
     copies = &s.queue(s.index(warp), kWholeWarp, Queue::CopyAsync);
     if (a.kind == AccessKind::Write) ++copies->issued;  // the last side to be reported
   }
+  // A record has no room for some lanes of a warp: in a cell that they share they count as one.
+  const uint32_t shared_by = warp.alive & ~a.mask ? kOtherLanes : kEveryLane;
   uint32_t rest = a.mask;
   while (rest) {
     Access now = access_by(warp, a.space, a.kind != AccessKind::Read, std::countr_zero(rest));
@@ -263,14 +295,14 @@ void Races::access(Warp& warp, const LaneAccess& a) {
       now.record.component = copies->component;
       now.record.value = copies->issued + (a.kind != AccessKind::Write);
     }
-    touch_lanes(a, now, rest & now.group->mask);
+    touch_lanes(a, now, rest & now.group->mask, shared_by);
     rest &= ~now.group->mask;
   }
   if (strong && a.kind != AccessKind::Read) synchronise(warp, a);
 }
 
 // Lanes that know the same.  Those that follow each other in a cell become one record.
-void Races::touch_lanes(const LaneAccess& a, Access& now, uint32_t lanes) {
+void Races::touch_lanes(const LaneAccess& a, Access& now, uint32_t lanes, uint32_t shared_by) {
   const bool global = a.space == MemorySpace::Global;
   const uint32_t size = std::has_single_bit(a.bytes)
                             ? std::min(static_cast<uint32_t>(std::countr_zero(a.bytes)), 4u)
@@ -288,7 +320,7 @@ void Races::touch_lanes(const LaneAccess& a, Access& now, uint32_t lanes) {
       if (at == place) {
         if (now.record.pattern < kEveryLane && of_first == now.record.lane) {
         } else if (bytes == mask && now.record.pattern != kOtherLanes) {
-          now.record.pattern = kEveryLane;
+          now.record.pattern = shared_by & 7;
         } else {
           now.record.pattern = kOtherLanes;
         }

@@ -56,6 +56,7 @@ void Resources::misuse(Cluster& cluster, const Warp* warp, Misuse misuse, uint32
   };
   const uint32_t column = tmem_column(where);
   const Block* block = block_at(cta, column);
+  const Severity letter = mode_ == CheckMode::Strict ? Severity::Error : Severity::Advice;
   const std::string columns = fmt::format("tensor memory of cta {}, column {}", rank, column);
   switch (misuse) {
     case Misuse::TmemNotAllocated:
@@ -77,11 +78,18 @@ void Resources::misuse(Cluster& cluster, const Warp* warp, Misuse misuse, uint32
                  "no live allocation has this base and size",
                  "one tcgen05.dealloc for each tcgen05.alloc, with its address and number of columns");
     case Misuse::TmemOtherLanes:
-      return add("tmem-other-lanes", Severity::Error,
+    case Misuse::TmemLaneZero:  // DeepGEMM has it stand for the warp's own first lane, and devices take it so
+      return add("tmem-other-lanes", misuse == Misuse::TmemLaneZero ? letter : Severity::Error,
                  fmt::format("tensor memory of cta {}, lane {}", rank, where >> 16), nullptr, "",
                  fmt::format("warp {} reaches lanes {} to {} only", site.warp, site.warp % 4 * 32,
                              site.warp % 4 * 32 + 31),
                  "give each warp the lanes of its number modulo 4");
+    case Misuse::TmemAcross:
+      return add(
+          "tmem-across-allocations", letter, columns, block ? &block->alloc : nullptr, "tcgen05.alloc",
+          "the columns begin in this allocation and end in another one: nothing promises that they are "
+          "neighbours",
+          "one allocation for columns that one instruction uses together");
     case Misuse::TmemAlloc:
       return add("tmem-alloc-order", Severity::Error, fmt::format("tensor memory of cta {}", rank),
                  cta.relinquished ? &cta.relinquish : nullptr, "tcgen05.relinquish_alloc_permit",
@@ -125,21 +133,33 @@ void Resources::registers_change(Warp& warp, uint32_t from, uint32_t to) {
 
 void Resources::issue(Warp& warp, const AsyncWork& work, std::span<const Touch>) {
   if (work.kind != AsyncKind::TensorStore && work.kind != AsyncKind::BulkStore) return;
-  Bulk& bulk = bulk_of(warp, work.lane);
+  Unfinished& bulk = bulk_of(warp, work.lane);
   ++bulk.open;
   bulk.last = Site::of(warp);
   bulk.last.lane = static_cast<uint32_t>(work.lane);
 }
 
-void Resources::bulk_commit(Warp& warp, int lane) {
-  Bulk& bulk = bulk_of(warp, lane);
-  bulk.groups += bulk.open || bulk.groups;  // empty groups count for those before them
-  bulk.open = 0;
-}
+void Resources::bulk_commit(Warp& warp, int lane) { bulk_of(warp, lane).commit(); }
 
 void Resources::bulk_waited(Warp& warp, int lane, uint32_t outstanding, bool) {
-  Bulk& bulk = bulk_of(warp, lane);
-  bulk.groups = std::min(bulk.groups, outstanding);
+  bulk_of(warp, lane).waited(outstanding);
+}
+
+void Resources::access(Warp& warp, const LaneAccess& access) {
+  if (!access.copy_async || access.kind != AccessKind::Write) return;
+  Unfinished& copies = copies_of(warp);
+  ++copies.open;
+  copies.last = Site::of(warp);
+}
+
+void Resources::copy_async_commit(Warp& warp) { copies_of(warp).commit(); }
+
+void Resources::copy_async_waited(Warp& warp, uint32_t outstanding) { copies_of(warp).waited(outstanding); }
+
+// Who waits for the mbarrier waits for them all.
+void Resources::mbarrier_arrive_copies(Warp& warp, uint32_t, uint64_t) {
+  Unfinished& copies = copies_of(warp);
+  copies.open = copies.groups = 0;
 }
 
 // Nothing will return registers any more to those that wait for them.
@@ -208,8 +228,20 @@ void Resources::cta_ends(Cta& cta) {
                         bulk.open ? "cp.async.bulk.commit_group and " : "");
                   });
   }
+  for (const auto& [who, copies] : state.copies) {
+    if (copies.open + copies.groups == 0) continue;
+    findings_.add("cp.async-at-exit", mode_ == CheckMode::Strict ? Severity::Error : Severity::Advice,
+                  copies.last.pc, 0, [&] {
+                    return fmt::format(
+                        "  shared memory of cta {}\n{}\n  missing: {}, and the CTA has ended\n  remedy: "
+                        "cp.async.wait_all before the thread exits, or no copy that nobody waits for",
+                        cta.rank, describe_site(*program_, "last cp.async", copies.last),
+                        copies.open ? "no commit_group covers it" : "it may still write its destination");
+                  });
+  }
   state.registers.clear();
   state.bulk.clear();
+  state.copies.clear();
 }
 
 }  // namespace mxfa::emulator

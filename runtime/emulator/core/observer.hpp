@@ -102,13 +102,15 @@ struct Fence {
   bool shared = true, global = true;  // spaces of a proxy fence
 };
 
-// What the machine is about to refuse with a fault.
+// What the machine is about to refuse with a fault, but for three kinds that it takes.
 enum class Misuse : uint8_t {
   BarrierNotInitialised,
   TooManyArrivals,     // for the pending count of the mbarrier's phase
   TmemNotAllocated,    // columns
   TmemDealloc,         // of columns that are no allocation
   TmemOtherLanes,      // of another warp
+  TmemLaneZero,        // lane 0 by a warp whose lanes begin elsewhere; no fault follows
+  TmemAcross,          // columns of more than one allocation; no fault follows
   TmemAlloc,           // after relinquish_alloc_permit, or of more columns than before
   TmemHeld,            // when the CTA ends
   RegistersDirection,  // setmaxnreg.inc to fewer, .dec to more; where: the number asked for

@@ -102,6 +102,7 @@ Access check(const Warp& warp, const char* what, TmemShape shape, int repeat, bo
         fmt::format("{}: lane {} of address {:#010x} belongs to another warp: warp {} reaches lanes {} to {}",
                     what, field, address, warp.index, 32 * quarter, 32 * quarter + 31));
   }
+  if (field / 32 != quarter) report_misuse(warp, Misuse::TmemLaneZero, address, what);
   if (within != 0 && (within != 16 || shape == TmemShape::S32x32b))
     refuse(fmt::format("{}: lane {} of address {:#010x}: {} is needed", what, field, address,
                        shape == TmemShape::S32x32b ? "a multiple of 32" : "a multiple of 16"));
@@ -183,6 +184,12 @@ void require_columns(const Cta& cta, int64_t first, int64_t count, const std::st
                   fmt::format("{}: tensor-memory columns [{}, {}), of which [{}, {}) are not allocated", what,
                               first, first + count, group * kGroup, (group + 1) * kGroup));
     }
+  // Nothing promises that two allocations are neighbours.
+  const auto owner_of = [&](int64_t column) {
+    return cta.tensor_memory->owner[static_cast<size_t>(column / kGroup)];
+  };
+  if (warp && count > 0 && owner_of(first) != owner_of(first + count - 1))
+    report_misuse(*warp, Misuse::TmemAcross, static_cast<uint32_t>(first), what);
 }
 
 CtaGroup cta_group_of(Cta& cta, int group, const char* what) {
