@@ -63,7 +63,11 @@ void Initialised::report(Warp& warp, int lane, MemorySpace space, uint64_t where
   });
 }
 
-void Initialised::range(Warp& warp, const LaneAccess& a, int lane, uint64_t begin, uint64_t bytes) {
+void Initialised::range(Warp& warp, const LaneAccess& a, Memory& memory, int lane, uint64_t begin,
+                        uint64_t bytes) {
+  const uint64_t rank = begin >> kRankShift, offset = shared_offset(static_cast<uint32_t>(begin));
+  if (a.space == MemorySpace::Shared && rank < memory.shared.size() && memory.shared[rank].all(offset, bytes))
+    return;  // nothing to say, nothing to mark
   const bool reads = a.kind != AccessKind::Write, writes = a.kind != AccessKind::Read;
   const char* what = a.copy_async ? "read by cp.async" : reads && writes ? "atomic access" : "read";
   if (a.space == MemorySpace::Global) {
@@ -75,8 +79,6 @@ void Initialised::range(Warp& warp, const LaneAccess& a, int lane, uint64_t begi
     if (writes) written.mark(begin, bytes);
     return;
   }
-  Memory& memory = of(*warp.cta->cluster);
-  const uint64_t rank = begin >> kRankShift, offset = shared_offset(static_cast<uint32_t>(begin));
   if (rank >= memory.shared.size()) return;
   if (reads)
     if (const auto clear = memory.shared[rank].first_clear(offset, bytes))
@@ -85,6 +87,7 @@ void Initialised::range(Warp& warp, const LaneAccess& a, int lane, uint64_t begi
 }
 
 void Initialised::access(Warp& warp, const LaneAccess& a) {
+  Memory& memory = of(*warp.cta->cluster);
   // Lanes that follow each other in memory are one range.
   uint64_t begin = 0, end = 0;
   int first = 0;
@@ -92,13 +95,13 @@ void Initialised::access(Warp& warp, const LaneAccess& a) {
     const int lane = std::countr_zero(m);
     const uint64_t address = a.address[lane];
     if (address != end || end == begin) {
-      if (end != begin) range(warp, a, first, begin, end - begin);
+      if (end != begin) range(warp, a, memory, first, begin, end - begin);
       begin = address;
       first = lane;
     }
     end = address + a.bytes;
   }
-  if (end != begin) range(warp, a, first, begin, end - begin);
+  if (end != begin) range(warp, a, memory, first, begin, end - begin);
 }
 
 void Initialised::tensor(Warp& warp, const AsyncWork& work, const Touch& t) {

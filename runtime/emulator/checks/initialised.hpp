@@ -34,7 +34,7 @@ class Initialised : public Observer {
     if (&cluster != last_) last_ = &cluster, last_memory_ = &memories_[&cluster];
     return *last_memory_;
   }
-  void range(Warp& warp, const LaneAccess& access, int lane, uint64_t begin, uint64_t bytes);
+  void range(Warp& warp, const LaneAccess& access, Memory& memory, int lane, uint64_t begin, uint64_t bytes);
   void tensor(Warp& warp, const AsyncWork& work, const Touch& touch);
   void report(Warp& warp, int lane, MemorySpace space, uint64_t where, const std::string& what, bool harmful);
 

@@ -1,5 +1,6 @@
 // Approximate functions (PTX ISA 9.7.3.16 and following).  Their bit patterns are not public; these return
 // the (nearly) correctly rounded value, which every documented error bound allows.
+#include <algorithm>
 #include <cmath>
 
 #include "core/exec.hpp"
@@ -18,14 +19,16 @@ inline double multiply_add(double a, double b, double c) {
 }
 
 // 2^x through double: x = n + r, |r| <= 1/2, Taylor series of 2^r to degree 10 (relative error below 2^-42).
+// Limits and NaN go by the bits: gcc makes branches of floating-point conditions, and then no vectors.
 inline float exp2_lane(float x) {
   constexpr double kMagic =
       0x1.8p52;  // adding it rounds to an integer and leaves that integer in the low bits
-  double t = x;
-  t = t > -200.0 ? t : -200.0;  // beyond this the result is 0 or infinity anyway; NaN is restored below
-  t = t < 200.0 ? t : 200.0;
+  const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
+  // Beyond 200 the result is 0 or infinity anyway; that of a NaN is replaced below.
+  const uint32_t limited = std::min(magnitude, std::bit_cast<uint32_t>(200.0f)) | (bits & 0x80000000u);
+  double t = std::bit_cast<float>(limited);
   // An H200 cuts the argument to 23 fractional bits first: 2^x is 1 for |x| below 2^-23 (tests/silicon).
-  t = __builtin_trunc(t * 0x1p23) * 0x1p-23;
+  t = static_cast<double>(static_cast<int32_t>(t * 0x1p23)) * 0x1p-23;  // 200 * 2^23 < 2^31
   const double shifted = t + kMagic, n = shifted - kMagic, r = t - n;
   double p = 7.0549116208011233e-9;  // ln(2)^10 / 10!
   p = multiply_add(p, r, 1.0178086009239699e-7);
@@ -41,7 +44,8 @@ inline float exp2_lane(float x) {
   const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) + 1023)
                             << 52;  // the low bits of `shifted` are n
   const float result = static_cast<float>(p * std::bit_cast<double>(exponent));
-  return x == x ? result : std::bit_cast<float>(kNan32);
+  const uint32_t nan = 0u - static_cast<uint32_t>(magnitude > 0x7f800000u);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(result) | (nan & kNan32));  // of 0 or infinity
 }
 
 template <bool kFtz, class F>

@@ -19,6 +19,12 @@ class ByteMap {
       return true;
     });
   }
+  bool all(uint64_t begin, uint64_t count) const {
+    const uint64_t shift = begin % 64, word = begin / 64;
+    if (shift + count < 64 && word < words_.size())
+      return !(((uint64_t{1} << count) - 1) << shift & ~words_[word]);
+    return begin + count <= words_.size() * 64 && !first_clear(begin, count);
+  }
   // The first byte of the range that has not been marked.
   std::optional<uint64_t> first_clear(uint64_t begin, uint64_t count) const {
     std::optional<uint64_t> first;
