@@ -17,10 +17,9 @@
 namespace mxfa::tools {
 
 using nlohmann::ordered_json;
+using reference::Orientation;
 
 void refuse_untimed_options(const Shape& shape) {
-  if (shape.dtype != Dtype::bf16 && shape.op != Op::attn_fwd)
-    invalid("dtype: got {}, bench times {} in bf16", name_of(shape.dtype), name_of(shape.op));
   if (shape.data.distribution != DataDistribution::normal)
     invalid(
         "data.distribution: got {}, bench has normal only: times depend on how many bits of the data flip",
@@ -56,15 +55,16 @@ struct Operands {
   Operands(BenchMachine& machine, const Shape& shape, const reference::AttentionProblem& problem) {
     const Session& session = machine.session();
     int index = 0;
-    const auto add = [&](const auto& operand) {
-      tensors.push_back(operand.tensor());
-      fetch.push_back(operand.fetch());
+    const auto add = [&](const mxfa_tensor& tensor, FetchRows rows) {
+      tensors.push_back(tensor);
+      fetch.push_back(std::move(rows));
     };
     for (const QuantizeRequest& request : quantize_requests(shape)) {  // none in BF16
       mxfp8.push_back(std::make_unique<BenchMxOperand>(session, shape, request, machine.block(shape), index++,
                                                        machine.stream()));
-      add(*mxfp8.back());
-      for (const DeviceBuffer* buffer : mxfp8.back()->buffers()) buffers.push_back(buffer);
+      const BenchMxOperand& operand = *mxfp8.back();
+      add(operand.tensor(index == 3 ? Orientation::kAlongTokens : Orientation::kAlongD), operand.fetch());
+      for (const DeviceBuffer* buffer : operand.buffers()) buffers.push_back(buffer);
     }
     if (!mxfp8.empty()) return;
     for (const auto& [name, rows, heads] : {std::tuple{"Q", problem.rows_q(), shape.heads_q},
@@ -72,7 +72,7 @@ struct Operands {
                                             {"V", problem.rows_k(), shape.heads_kv}}) {
       bf16.push_back(std::make_unique<BenchTensor>(session, name, rows, heads, shape.head_dim));
       bf16.back()->fill(machine.block(shape), index++);
-      add(*bf16.back());
+      add(bf16.back()->tensor(), bf16.back()->fetch());
       buffers.push_back(&bf16.back()->buffer);
     }
   }

@@ -185,7 +185,8 @@ std::vector<Case> sample_keys(const AttentionProblem& p, const Sampler& sampler,
     cases.push_back(sampler.keys(b, head, first, std::min(kSampleKeys, p.len_k(b) - first)));
     spent += work_of(cases.back());
   };
-  const auto last = [&](int b) { return std::max<int64_t>(0, p.len_k(b) - kSampleKeys); };
+  // Samples are whole blocks of 32 keys, which may share a scale.
+  const auto last = [&](int b) { return (p.len_k(b) - 1) / kSampleKeys * kSampleKeys; };
   const int longest = *std::max_element(with_keys.begin(), with_keys.end(), less);
   const int shortest = *std::min_element(with_keys.begin(), with_keys.end(), less);
   take(longest, p.heads_kv - 1, last(longest));
@@ -204,9 +205,10 @@ std::vector<Case> sample_keys(const AttentionProblem& p, const Sampler& sampler,
   return cases;
 }
 
-// Rows of dQ.  With broadcast_q a row sums over the batch: a few rows of one head, a case for each sequence.
+// Rows of dQ.  With broadcast_q a row sums over the batch: a few rows of one head, a case for each sequence;
+// of all rows that may share a scale.
 std::vector<Case> sample_queries(const AttentionProblem& p, const Sampler& sampler, uint64_t seed,
-                                 double budget) {
+                                 double budget, bool whole_blocks) {
   std::vector<Case> cases;
   if (!p.broadcast_q) {
     // The forward's sample counts two products for each pair, the backward has five.
@@ -216,9 +218,13 @@ std::vector<Case> sample_queries(const AttentionProblem& p, const Sampler& sampl
   if (p.rows_q() == 0) return cases;
   PortableRandom random(seed);
   const double row_work = 5.0 * static_cast<double>(p.rows_k()) * p.head_dim;
-  const int64_t rows =
+  int64_t rows =
       std::clamp<int64_t>(static_cast<int64_t>(budget / row_work), 1, std::min(kSampleRows, p.rows_q()));
-  const int64_t first = static_cast<int64_t>(random.uniform() * static_cast<double>(p.rows_q() - rows + 1));
+  int64_t first = static_cast<int64_t>(random.uniform() * static_cast<double>(p.rows_q() - rows + 1));
+  if (whole_blocks) {
+    first = first / kSampleRows * kSampleRows;
+    rows = std::min(kSampleRows, p.rows_q() - first);
+  }
   const int head = static_cast<int>(random.uniform() * p.heads_q);
   for (int b = 0; b < p.batch; ++b) cases.push_back(sampler.rows({b, head, first, rows}));
   return cases;
@@ -258,7 +264,8 @@ CheckResult check_backward(const AttentionProblem& problem, const BackwardTensor
   count_unwritten("dV", tensors.dv, result.failures);
   const Sampler sampler(problem, tensors);
   std::vector<Case> keys = sample_keys(problem, sampler, seed, budget / 2);
-  std::vector<Case> queries = sample_queries(problem, sampler, seed, budget / 2);
+  std::vector<Case> queries = sample_queries(problem, sampler, seed, budget / 2,
+                                             numerics.ds_format == reference::DsFormat::kMxfp8Square);
   solve(keys, numerics);
   solve(queries, numerics);
   Comparison comparison(problem, tensors);

@@ -72,7 +72,8 @@ std::vector<RowSample> sample_rows(const AttentionProblem& problem, uint64_t see
     spent += 2.0 * static_cast<double>(rows) * static_cast<double>(row_problem(problem, sample).keys) *
              problem.head_dim;
   };
-  const auto last_rows = [&](int b) { return std::max<int64_t>(0, problem.len_q(b) - kSampleRows); };
+  // Samples are whole blocks of 32 rows, which may share a scale.
+  const auto last_rows = [&](int b) { return (problem.len_q(b) - 1) / kSampleRows * kSampleRows; };
   take(longest, problem.heads_q - 1, last_rows(longest));
   take(with_queries.front(), 0, 0);
   take(with_queries.back(), problem.heads_q - 1, last_rows(with_queries.back()));

@@ -49,12 +49,12 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
   const Stream& stream = machine.stream();
   const Plan plan = plan_quantize(session.context(), shape, request);
   row.plan = nlohmann::ordered_json::parse(plan.describe());
-  const std::vector<int32_t> offsets = offsets_of(*request.lengths);
+  const std::vector<int32_t> offsets = offsets_of(request.lengths);
   const uint64_t row_elements = static_cast<uint64_t>(request.heads) * shape.head_dim;
   const uint64_t tokens = static_cast<uint64_t>(offsets.back()), elements = tokens * row_elements;
   const uint64_t scale_bytes =
       static_cast<uint64_t>(request.heads) *
-      static_cast<uint64_t>(mxfa_scale_rows(static_cast<int32_t>(request.lengths->size()), offsets.data())) *
+      static_cast<uint64_t>(mxfa_scale_rows(static_cast<int32_t>(request.lengths.size()), offsets.data())) *
       4;
   const bool along_d = request.layout != BlockLayout::kAlongTokens;
   const bool along_tokens = request.layout != BlockLayout::kAlongD;
@@ -103,12 +103,12 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
   // starts at the sequence, and in the same order as in a tensor that holds nothing else.
   const std::vector<int32_t> starts = reference::scale_starts(offsets);
   const std::set<int> sample =
-      sample_sequences(*request.lengths, static_cast<int64_t>(row_elements), shape.data.seed);
+      sample_sequences(request.lengths, static_cast<int64_t>(row_elements), shape.data.seed);
   int64_t compared = 0;
   for (const int b : sample) {
     const uint64_t first = static_cast<uint64_t>(offsets[b]) * row_elements;
-    const uint64_t count = static_cast<uint64_t>((*request.lengths)[b]) * row_elements;
-    const reference::JaggedShape alone{{0, (*request.lengths)[b]}, request.heads, shape.head_dim};
+    const uint64_t count = static_cast<uint64_t>(request.lengths[b]) * row_elements;
+    const reference::JaggedShape alone{{0, request.lengths[b]}, request.heads, shape.head_dim};
     const reference::QuantizedTensor want = reference::quantize_bf16(
         input.download<uint16_t>(first, count), alone, request.layout,
         shape.mxfp8.scaling_mode == ScalingMode::floor ? reference::ScalingMode::kFloor
@@ -134,7 +134,7 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
       compare(output.name, got, output.buffer == &scales_d ? want.scales_d : want.scales_tokens);
     }
   }
-  row.check = {{"sequences", sample.size()}, {"of_sequences", request.lengths->size()}, {"bytes", compared}};
+  row.check = {{"sequences", sample.size()}, {"of_sequences", request.lengths.size()}, {"bytes", compared}};
 }
 
 }  // namespace mxfa::tools

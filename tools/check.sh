@@ -53,7 +53,7 @@ compiles() {  # DEVICE SHAPES...
 }
 compiles emulator:b200 configs/shapes/{cross,masks,pair,quantize,quickstart}.json
 compiles emulator:gb300 configs/shapes/{cross,masks,pair}.json
-compiles emulator:h200 configs/shapes/{cross,masks,backward,quantize}.json
+compiles emulator:h200 configs/shapes/{cross,masks,backward,backward_mxfp8,quantize}.json
 
 # Every synchronisation deleted in turn: found, or known.json says why not.  --strict where the kernel keeps
 # the letter of the PTX ISA.

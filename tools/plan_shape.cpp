@@ -9,16 +9,24 @@ using reference::BlockLayout;
 std::vector<QuantizeRequest> quantize_requests(const Shape& shape) {
   const bool square = shape.mxfp8.block == BlockShape::b32x32;
   if (shape.op == Op::mxfp8_quantize) {
-    if (square) return {{"the tensor", &shape.seqlens_q, shape.heads_q, BlockLayout::kSquare}};
-    return {{"the tensor", &shape.seqlens_q, shape.heads_q, BlockLayout::kAlongD},
-            {"the tensor", &shape.seqlens_q, shape.heads_q, BlockLayout::kAlongTokens}};
+    if (square) return {{"the tensor", shape.seqlens_q, shape.heads_q, BlockLayout::kSquare}};
+    return {{"the tensor", shape.seqlens_q, shape.heads_q, BlockLayout::kAlongD},
+            {"the tensor", shape.seqlens_q, shape.heads_q, BlockLayout::kAlongTokens}};
   }
   if (shape.dtype == Dtype::bf16) return {};
-  // The scales of a product's operand run along the dimension that is summed: D for Q K^T, the keys' tokens
-  // for P V.
-  return {{"Q", &shape.seqlens_q, shape.heads_q, square ? BlockLayout::kSquare : BlockLayout::kAlongD},
-          {"K", &shape.seqlens_k, shape.heads_kv, square ? BlockLayout::kSquare : BlockLayout::kAlongD},
-          {"V", &shape.seqlens_k, shape.heads_kv, square ? BlockLayout::kSquare : BlockLayout::kAlongTokens}};
+  // The scales of a product's operand run along the dimension that is summed: D for Q K^T and dO V^T, the
+  // keys' tokens for P V.
+  const BlockLayout along_d = square ? BlockLayout::kSquare : BlockLayout::kAlongD,
+                    along_tokens = square ? BlockLayout::kSquare : BlockLayout::kAlongTokens;
+  std::vector<QuantizeRequest> requests = {{"Q", shape.seqlens_q, shape.heads_q, along_d},
+                                           {"K", shape.seqlens_k, shape.heads_kv, along_d},
+                                           {"V", shape.seqlens_k, shape.heads_kv, along_tokens}};
+  if (shape.op != Op::attn_bwd) return requests;
+  std::vector<int32_t> lengths_o = shape.seqlens_q;
+  if (shape.broadcast_q) lengths_o.assign(shape.seqlens_k.size(), shape.seqlens_q[0]);
+  requests.push_back({"dO", lengths_o, shape.heads_q, along_d});
+  if (!square) requests.push_back({"V", shape.seqlens_k, shape.heads_kv, along_d});
+  return requests;
 }
 
 const char* name_of(BlockLayout layout) {
@@ -33,12 +41,12 @@ const char* name_of(BlockLayout layout) {
 }
 
 Plan plan_quantize(const Context& context, const Shape& shape, const QuantizeRequest& request) {
-  const std::vector<int32_t> offsets = offsets_of(*request.lengths);
+  const std::vector<int32_t> offsets = offsets_of(request.lengths);
   mxfa_quantize_desc desc{};
   desc.size = sizeof desc;
   desc.head_dim = shape.head_dim;
   desc.heads = request.heads;
-  desc.batch = static_cast<int32_t>(request.lengths->size());
+  desc.batch = static_cast<int32_t>(request.lengths.size());
   desc.offsets = offsets.data();
   switch (request.layout) {
     case BlockLayout::kAlongD:

@@ -13,12 +13,13 @@ namespace mxfa::tools {
 
 // What an operand of an MXFP8 attention, or op mxfp8_quantize, is quantised to.
 struct QuantizeRequest {
-  std::string name;                               // "Q", "K", "V", or "the tensor"
-  const std::vector<int32_t>* lengths = nullptr;  // of the shape
+  std::string name;  // "Q", "K", "V", "dO", or "the tensor"
+  std::vector<int32_t> lengths;
   int32_t heads = 0;
   reference::BlockLayout layout = reference::BlockLayout::kAlongD;
 };
-// In the order they run; none for BF16 attention.
+// In the order they run; none for BF16 attention.  Q, K, V; of a backward also dO, and V once more along D
+// where the forward's has its scales along the tokens.
 std::vector<QuantizeRequest> quantize_requests(const Shape& shape);
 const char* name_of(reference::BlockLayout layout);
 

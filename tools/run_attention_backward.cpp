@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using reference::Operand;
+using reference::Orientation;
 
 // An output on the device: poisoned, with the rows a caller may have behind the last sequence.
 struct Gradient {
@@ -47,6 +48,42 @@ ordered_json figures(const std::vector<double>& got, const std::vector<double>& 
       {"cosine", deviation.cosine},
       {"max_abs_error", std::isfinite(deviation.max_abs) ? ordered_json(deviation.max_abs) : ordered_json()}};
 }
+
+// Q, K, V and dO on the device, and, for the check, their values as the backward is given them.
+struct BackwardOperands {
+  std::vector<std::unique_ptr<DeviceBuffer>> bf16;
+  std::vector<DeviceOperand> mxfp8;
+  mxfa_tensor q{}, k{}, v{}, d_o{}, forward_v{};
+  std::vector<double> given_q, given_k, given_v, given_d_o;
+
+  BackwardOperands(const Session& session, const Shape& shape,
+                   const std::vector<std::vector<uint16_t>>& data,  // Q, K, V, dO
+                   bool check, RunRow& row) {
+    const int heads[] = {shape.heads_q, shape.heads_kv, shape.heads_kv, shape.heads_q};
+    mxfa_tensor* const tensors[] = {&q, &k, &v, &d_o};
+    std::vector<double>* const given[] = {&given_q, &given_k, &given_v, &given_d_o};
+    if (shape.dtype == Dtype::bf16) {
+      const char* const names[] = {"Q", "K", "V", "dO"};
+      for (int i = 0; i < 4; ++i) {
+        bf16.emplace_back();
+        *tensors[i] = upload_bf16(session, data[i], heads[i], shape.head_dim, names[i], bf16.back());
+        if (check) *given[i] = reference::bf16_to_double(data[i]);
+      }
+      forward_v = v;
+      return;
+    }
+    const std::vector<QuantizeRequest> requests = quantize_requests(shape);  // Q, K, V, dO, perhaps V again
+    const int of[] = {0, 1, 2, 3, 2};
+    for (size_t i = 0; i < requests.size(); ++i)
+      mxfp8.push_back(quantize_on_device(session, shape, requests[i], data[of[i]], check, row));
+    for (int i = 0; i < 4; ++i) {
+      const DeviceOperand& operand = i == 2 && mxfp8.size() > 4 ? mxfp8[4] : mxfp8[i];
+      *tensors[i] = operand.tensor(heads[i], shape.head_dim, Orientation::kAlongD);
+      if (check) *given[i] = reference::dequantize(operand.result);
+    }
+    forward_v = mxfp8[2].tensor(shape.heads_kv, shape.head_dim, Orientation::kAlongTokens);
+  }
+};
 
 void judge(const Shape& shape, const reference::GradientValues& got, const reference::Gradients& exact,
            const reference::Gradients& aware, const reference::AttentionProblem& problem, RunRow& row) {
@@ -88,18 +125,15 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
   const double work = 5 * multiply_adds(problem);
   // Two references, and the forward of the exact one.
   const bool check = options.judge && (options.check || 2.5 * work <= kReferenceLimit);
-  const std::vector<uint16_t> q = make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q),
-                              k = make_data(shape, Operand::kK, problem.rows_k(), shape.heads_kv),
-                              v = make_data(shape, Operand::kV, problem.rows_k(), shape.heads_kv),
-                              d_o =
-                                  make_data(shape, Operand::kOutputGradient, problem.rows_o(), shape.heads_q);
-  std::unique_ptr<DeviceBuffer> buffer_q, buffer_k, buffer_v, buffer_d_o;
+  const std::vector<std::vector<uint16_t>> data = {
+      make_data(shape, Operand::kQ, problem.rows_q(), shape.heads_q),
+      make_data(shape, Operand::kK, problem.rows_k(), shape.heads_kv),
+      make_data(shape, Operand::kV, problem.rows_k(), shape.heads_kv),
+      make_data(shape, Operand::kOutputGradient, problem.rows_o(), shape.heads_q)};
+  const BackwardOperands operands(session, shape, data, check, row);
   mxfa_attention_backward_args args{};
   args.size = sizeof args;
-  args.q = upload_bf16(session, q, shape.heads_q, d, "Q", buffer_q);
-  args.k = upload_bf16(session, k, shape.heads_kv, d, "K", buffer_k);
-  args.v = upload_bf16(session, v, shape.heads_kv, d, "V", buffer_v);
-  args.d_o = upload_bf16(session, d_o, shape.heads_q, d, "dO", buffer_d_o);
+  args.q = operands.q, args.k = operands.k, args.v = operands.v, args.d_o = operands.d_o;
   const Gradient o(session, "O", problem.rows_o(), shape.heads_q, d);  // an output of the forward
   const Gradient dq(session, "dQ", problem.rows_q(), shape.heads_q, d),
       dk(session, "dK", problem.rows_k(), shape.heads_kv, d),
@@ -110,7 +144,7 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
 
   mxfa_attention_forward_args forward_args{};
   forward_args.size = sizeof forward_args;
-  forward_args.q = args.q, forward_args.k = args.k, forward_args.v = args.v;
+  forward_args.q = args.q, forward_args.k = args.k, forward_args.v = operands.forward_v;
   forward_args.o = o.tensor();
   forward_args.lse = static_cast<float*>(lse.data());
   forward_args.workspace = forward_workspace.data();
@@ -150,16 +184,12 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
     row.checked = true;
     row.note = "no queries and no keys, nothing launched";
   } else if (check) {
-    const auto exact = [](const std::vector<uint16_t>& bits) {
-      return reference::bf16_to_double(std::span<const uint16_t>(bits));
-    };
-    const std::vector<double> given_q = exact(q), given_k = exact(k), given_v = exact(v),
-                              given_d_o = exact(d_o);
+    const auto exact = [&](int index) { return reference::bf16_to_double(data[index]); };
     const std::vector<float> given_lse = lse.download<float>();
-    judge(shape, got, reference::attention_backward(problem, given_q, given_k, given_v, given_d_o),
+    judge(shape, got, reference::attention_backward(problem, exact(0), exact(1), exact(2), exact(3)),
           reference::attention_backward(
-              problem, given_q, given_k, given_v, given_d_o, o.fetch(row, "O"),
-              std::vector<double>(given_lse.begin(), given_lse.end()),
+              problem, operands.given_q, operands.given_k, operands.given_v, operands.given_d_o,
+              o.fetch(row, "O"), std::vector<double>(given_lse.begin(), given_lse.end()),
               backward_numerics(shape, nlohmann::ordered_json::parse(plan.describe()))),
           problem, row);
   } else if (options.judge) {

@@ -43,7 +43,7 @@ std::vector<uint16_t> make_data(const Shape& shape, reference::Operand operand, 
 
 DeviceOperand quantize_on_device(const Session& session, const Shape& shape, const QuantizeRequest& request,
                                  const std::vector<uint16_t>& values, bool check, RunRow& row) {
-  const std::vector<int32_t> offsets = offsets_of(*request.lengths);
+  const std::vector<int32_t> offsets = offsets_of(request.lengths);
   const int heads = request.heads;
   const BlockLayout layout = request.layout;
   const std::string& name = request.name;
@@ -54,7 +54,7 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   const uint64_t tokens = static_cast<uint64_t>(offsets.back());
   const uint64_t scale_bytes =
       static_cast<uint64_t>(heads) *
-      mxfa_scale_rows(static_cast<int32_t>(request.lengths->size()), offsets.data()) * 4;
+      mxfa_scale_rows(static_cast<int32_t>(request.lengths.size()), offsets.data()) * 4;
   DeviceOperand operand;
   operand.rows = tokens + kTailRows;
   operand.input = std::make_unique<DeviceBuffer>(session, fmt::format("{} (BF16)", name),

@@ -31,10 +31,15 @@ inline Limits limits_of(const Shape& shape) {
   // dB below what an independent emulation of the format reaches.  Heavy tails or larger scores lose more by
   // nature, so there only the figures are printed.
   if (shape.data.distribution == DataDistribution::normal && shape.data.std <= 1.0 && !shape.scale) {
-    limits.sqnr_db = backward ? reference::kBf16BackwardMinSqnrDb
-                     : mxfp8  ? reference::kMxfp8ForwardMinSqnrDb
-                              : reference::kBf16ForwardMinSqnrDb;
-    limits.cosine = mxfp8 ? reference::kMxfp8ForwardMinCosine : 0.9999;  // 50 dB is 1 - cos = 5e-6
+    // The gradients of MXFP8 are compared with those of the BF16 data before it was quantised, all four
+    // operands: 24.1 to 25.4 dB on the CPU driver (configs/shapes/backward_mxfp8.json), cosine 0.998.
+    limits.sqnr_db = mxfp8 && backward ? 22.5
+                     : backward        ? reference::kBf16BackwardMinSqnrDb
+                     : mxfp8           ? reference::kMxfp8ForwardMinSqnrDb
+                                       : reference::kBf16ForwardMinSqnrDb;
+    limits.cosine = mxfp8 && backward ? 0.997
+                    : mxfp8           ? reference::kMxfp8ForwardMinCosine
+                                      : 0.9999;  // 50 dB is 1 - cos = 5e-6
     // What is left is the order of FP32 sums, exp2.approx and, for MXFP8, an E4M3 rounding of P that falls
     // the other way now and then (6 % of one element); the result is rounded to BF16 (about 52 dB).
     limits.quantized_sqnr_db = mxfp8 ? 35.0 : 45.0;

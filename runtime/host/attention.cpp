@@ -33,12 +33,7 @@ void check_pair_support(const mxfa_plan& plan) {
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
   nlohmann::ordered_json options = resolved_attention("attn_fwd", plan);
-  if (a.dtype == MXFA_MXFP8)
-    options["mxfp8"] = {{"scaling_mode", a.scaling_mode == MXFA_FLOOR ? "floor" : "rceil"},
-                        {"block", a.block == MXFA_BLOCK_32X32 ? "32x32" : "1x32"},
-                        {"p_scale", a.p_scale == MXFA_P_DYNAMIC ? "dynamic" : "constant"},
-                        {"scale_rows_q", plan.q.scale_rows()},
-                        {"scale_rows_k", plan.k.scale_rows()}};
+  if (a.dtype == MXFA_MXFP8) options["mxfp8"] = resolved_mxfp8(plan);
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include "host/attention_backward_split.hpp"
 #include "host/attention_backward_tiles.hpp"
 #include "host/attention_options.hpp"
+#include "host/expand.hpp"
 #include "host/tensor_map.hpp"
 
 namespace mxfa {
@@ -43,16 +44,30 @@ void check_options(const mxfa_attention& a, const mxfa_attention_backward_option
 }
 
 // What the device has no kernel for is refused here, by name.
-void check_support(const mxfa_attention& a, const std::string& arch) {
+void check_support(const mxfa_attention& a, const mxfa_attention_backward_options& o,
+                   const std::string& arch) {
   if (arch != "sm_90a")
     invalid(
-        "attn_bwd has no {} kernel; it has sm_90a, in bf16. Run with --device emulator:h200 "
+        "attn_bwd has no {} kernel; it has sm_90a. Run with --device emulator:h200 "
         "(MXFA_DEVICE=emulator:h200) or on a Hopper GPU",
         arch);
-  if (a.dtype == MXFA_MXFP8)
-    invalid("dtype mxfp8: attn_bwd on {} is bf16 (heads_q {}, heads_kv {}, head_dim {})", arch, a.heads_q,
-            a.heads_kv, a.head_dim);
+  if (a.dtype != MXFA_MXFP8) return;
+  if (a.p_scale == MXFA_P_DYNAMIC)
+    invalid("p_scale is dynamic, but attn_bwd rounds P with the constant scale 2^-8; use p_scale constant");
+  if (a.block == MXFA_BLOCK_32X32 && a.scaling_mode == MXFA_FLOOR)
+    invalid(
+        "scaling_mode is floor, but attn_bwd with block 32x32 rounds dS with rceil; use scaling_mode rceil "
+        "or "
+        "block 1x32");
+  if (o.dkv_output == MXFA_MXFP8)
+    invalid(
+        "dkv_output mxfp8: attn_bwd on {} writes dK and dV in bf16; use dkv_output bf16, and mxfa_quantize "
+        "after it",
+        arch);
 }
+
+// dS is rounded to MXFP8 in square blocks, else to BF16.
+bool has_square_ds(const mxfa_attention& a) { return a.dtype == MXFA_MXFP8 && a.block == MXFA_BLOCK_32X32; }
 
 // The main kernel adds rows, lengths and windows in 32 bits.
 void check_window_sums(const mxfa_plan& plan) {
@@ -73,6 +88,10 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
                          {"dq_scale_log2", o.dq_scale_log2},
                          {"deterministic", o.deterministic != 0},
                          {"dkv_output", o.dkv_output == MXFA_MXFP8 ? "mxfp8" : "bf16"}};
+  if (plan.attention.dtype == MXFA_MXFP8) {
+    options["mxfp8"] = resolved_mxfp8(plan);
+    options["backward"]["ds"] = has_square_ds(plan.attention) ? "mxfp8 32x32" : "bf16";
+  }
   return options;
 }
 
@@ -97,6 +116,25 @@ int32_t choose_replicas(const mxfa_plan& plan, int64_t copy_bytes) {
   constexpr int64_t kMost = 16, kBytes = int64_t{16} << 20;
   const int64_t affordable = std::clamp<int64_t>(kBytes / std::max<int64_t>(copy_bytes, 1), 1, kMost);
   return int32_t(std::min<int64_t>(affordable, std::max<uint32_t>(plan.grid, 1)));
+}
+
+// MXFP8: Q, K, V and dO are multiplied out in the workspace.  After the last piece of its image.
+void add_operands(mxfa_plan& plan) {
+  const mxfa_attention& a = plan.attention;
+  Sequences o = plan.q;
+  if (a.broadcast_q) {
+    std::vector<int32_t> offsets;
+    for (int32_t b = 0; b <= plan.k.batch(); ++b) offsets.push_back(b * plan.q.total());
+    o = read_sequences("broadcast_q: the rows of O", plan.k.batch(), offsets.data());
+  }
+  plan.backward.scale_rows_o = o.scale_rows();
+  const uint64_t at_q = plan.workspace.add(plan.q.scale_offsets),
+                 at_k = plan.workspace.add(plan.k.scale_offsets),
+                 at_offsets_o = plan.workspace.add(o.offsets), at_o = plan.workspace.add(o.scale_offsets);
+  plan.expand = plan_expand(plan, {{&plan.q, a.heads_q, MXFA_SCALE_ALONG_D, plan.at_offsets_q, at_q},
+                                   {&plan.k, a.heads_kv, MXFA_SCALE_ALONG_D, plan.at_offsets_k, at_k},
+                                   {&plan.k, a.heads_kv, MXFA_SCALE_ALONG_D, plan.at_offsets_k, at_k},
+                                   {&o, a.heads_q, MXFA_SCALE_ALONG_D, at_offsets_o, at_o}});
 }
 
 // The one kernel (with turns where it is deterministic), or the split pair.
@@ -144,14 +182,17 @@ DqTilePlan list_dq_tiles(const mxfa_plan& plan, const KernelConfig& dq) {
 // `asked`: kernel.method.
 Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelConfig& dq) {
   const mxfa_attention& a = plan.attention;
-  const bool fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16;
+  const bool fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16, mxfp8 = a.dtype == MXFA_MXFP8;
   if (fp16 && asked == BackwardMethod::kSplit)
     invalid(
         "kernel.method is split, but dq_accumulate is fp16: the split pair never adds dQ in memory; choose "
         "dq_accumulate fp32, or leave one of the two out");
+  if (mxfp8 && asked == BackwardMethod::kSplit)
+    invalid("kernel.method is split, but dtype is mxfp8: the split pair has BF16 only; leave it out");
   Choice choice;
   KeyTilePlan keys = list_key_tiles(plan, true);
-  if (fp16) {  // it changes the result, so it is the caller's and means the one kernel
+  // FP16 changes the result, so it is the caller's and means the one kernel.
+  if (fp16 || mxfp8) {
     choice.keys = std::move(keys);
     return choice;
   }
@@ -224,7 +265,8 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
     backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
     backward.at_dq_runs = plan.workspace.add(choice.dq.runs);
   }
-  const uint64_t image_bytes = plan.workspace.size();
+  if (a.dtype == MXFA_MXFP8) add_operands(plan);
+  const uint64_t image_bytes = plan.workspace.bytes().size();
   const uint64_t statistics_bytes = sums ? uint64_t(a.heads_q) * stat_tiles * 2 * rows * 4 : 0;
   const uint64_t accumulator_bytes = uint64_t(backward.dq_replicas) * dq_bytes;
   backward.at_statistics = plan.workspace.reserve(statistics_bytes);
@@ -252,6 +294,11 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
        {"bytes", accumulator_bytes},
        {"formula", fmt::format("{} * {} rows * {} channels * {} units * {} heads * {} copies", dq_element,
                                kDqUnitRows, a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
+  if (a.dtype == MXFA_MXFP8)
+    plan.options["workspace"].push_back(
+        {{"part", "Q, K, V and dO in BF16"},
+         {"bytes", plan.options["expanded_bytes"]},
+         {"formula", fmt::format("2 bytes * {} channels * rows * heads of each", a.head_dim)}});
   if (deterministic)
     plan.options["workspace"].push_back(
         {{"part", "turns"},
@@ -274,7 +321,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   check_attention(attention);
   check_options(attention, plan->backward_options);
   const std::string& arch = context.driver.arch;
-  check_support(attention, arch);
+  check_support(attention, plan->backward_options, arch);
   read_lengths(attention, *plan);
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   const auto [left, right] = effective_windows(attention, plan->q, plan->k);
@@ -285,6 +332,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
   };
   const bool dq_fp16 = plan->backward_options.dq_accumulate == MXFA_DQ_FP16;
+  const bool mxfp8 = attention.dtype == MXFA_MXFP8;
   const auto main_config = [&](bool with_dq) {
     return resolve("attention_bwd_sm90",
                    {{"head_dim", attention.head_dim},
@@ -293,6 +341,8 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
                     {"deterministic", with_dq && plan->backward_options.deterministic != 0, true},
                     {"dq_fp16", dq_fp16, true},
                     {"with_dq", with_dq, true},
+                    {"mxfp8", mxfp8, true},
+                    {"square_ds", has_square_ds(attention), true},
                     {"short_walk", walks_are_short(*plan), true, ConfigField::Use::kChoiceOnly}},
                    attention.kernel);
   };
@@ -308,17 +358,18 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
     for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
   }
   config.set("method", int32_t(choice.method));
-  const std::vector<ConfigField> beside{{"head_dim", attention.head_dim}, {"dq_fp16", dq_fp16, true}};
+  std::vector<ConfigField> beside{{"head_dim", attention.head_dim}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
   };
   plan->config = config;
   plan->kernel = load(config);
-  plan->backward.prepare = load(resolve("attention_bwd_prepare", beside, nullptr));
   if (split) plan->backward.dq = &context.kernel(dq_config, sizeof(abi::AttentionBackwardDqParams));
   if (!split || attention.broadcast_q)
     plan->backward.finish = load(resolve("attention_bwd_finish", beside, nullptr));
+  beside.push_back({"mxfp8", mxfp8, true});
+  plan->backward.prepare = load(resolve("attention_bwd_prepare", beside, nullptr));
   plan->options = resolved_options(*plan);
   add_tiles(*plan, choice);
   attention.offsets_q = attention.offsets_k = nullptr;  // the caller's; the plan keeps copies
@@ -330,21 +381,31 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_backward_args& a
   const mxfa_attention& a = plan.attention;
   constexpr char kLastQ[] = "offsets_q: the last offset", kLastK[] = "offsets_k: the last offset";
   const char* rows_o_are = a.broadcast_q ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ;
+  const bool mxfp8 = a.dtype == MXFA_MXFP8;
+  // scale_rows: of an MXFP8 operand, -1 where the tensor is BF16.
+  const int32_t scale_rows_q = mxfp8 ? plan.q.scale_rows() : -1,
+                scale_rows_k = mxfp8 ? plan.k.scale_rows() : -1;
   const struct {
     const mxfa_tensor& tensor;
     const char *name, *scales, *rows_are;
-    int32_t heads, rows;
-  } operands[] = {{args.q, "Q", "Q.scales", kLastQ, a.heads_q, plan.q.total()},
-                  {args.k, "K", "K.scales", kLastK, a.heads_kv, plan.k.total()},
-                  {args.v, "V", "V.scales", kLastK, a.heads_kv, plan.k.total()},
-                  {args.o, "O", "O.scales", rows_o_are, a.heads_q, plan.rows_o},
-                  {args.d_o, "dO", "dO.scales", rows_o_are, a.heads_q, plan.rows_o},
-                  {args.dq, "dQ", "dQ.scales", kLastQ, a.heads_q, plan.q.total()},
-                  {args.dk, "dK", "dK.scales", kLastK, a.heads_kv, plan.k.total()},
-                  {args.dv, "dV", "dV.scales", kLastK, a.heads_kv, plan.k.total()}};
+    int32_t heads, rows, scale_rows;
+  } operands[] = {{args.q, "Q", "Q.scales", kLastQ, a.heads_q, plan.q.total(), scale_rows_q},
+                  {args.k, "K", "K.scales", kLastK, a.heads_kv, plan.k.total(), scale_rows_k},
+                  {args.v, "V", "V.scales", kLastK, a.heads_kv, plan.k.total(), scale_rows_k},
+                  {args.o, "O", "O.scales", rows_o_are, a.heads_q, plan.rows_o, -1},
+                  {args.d_o, "dO", "dO.scales", rows_o_are, a.heads_q, plan.rows_o,
+                   mxfp8 ? plan.backward.scale_rows_o : -1},
+                  {args.dq, "dQ", "dQ.scales", kLastQ, a.heads_q, plan.q.total(), -1},
+                  {args.dk, "dK", "dK.scales", kLastK, a.heads_kv, plan.k.total(), -1},
+                  {args.dv, "dV", "dV.scales", kLastK, a.heads_kv, plan.k.total(), -1}};
   for (const auto& o : operands) {
-    check_tensor(o.tensor, {o.name, o.rows_are, o.heads, a.head_dim, 2, o.rows});
-    refuse_scales(o.tensor.scales, o.scales, "dtype is bf16");
+    const bool scaled = o.scale_rows >= 0;
+    check_tensor(o.tensor, {o.name, o.rows_are, o.heads, a.head_dim, scaled ? 1 : 2, o.rows});
+    if (scaled) {
+      check_scales(o.tensor.scales, o.name, MXFA_SCALE_ALONG_D, o.heads, o.scale_rows);
+    } else {
+      refuse_scales(o.tensor.scales, o.scales, mxfp8 ? "it is bf16" : "dtype is bf16");
+    }
   }
   if (plan.rows_o > 0) check_aligned(args.lse, 4, "lse");
 }
@@ -368,12 +429,17 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
                              ragged_request({data, a.head_dim, heads, row_stride * 2, true, box_rows}), name);
   };
   abi::AttentionBackwardParams params{};
-  params.q = map(args.q, a.heads_q, "Q");
-  params.k = map(args.k, a.heads_kv, "K");
-  params.v = map(args.v, a.heads_kv, "V");
-  params.d_out = map(args.d_o, a.heads_q, "dO");
+  const bool mxfp8 = a.dtype == MXFA_MXFP8;
+  const auto operand = [&](size_t index, const mxfa_tensor& given) {
+    return mxfp8 ? expanded_operand(plan, index, workspace) : given;
+  };
+  const mxfa_tensor d_o = operand(3, args.d_o);
+  params.q = map(operand(0, args.q), a.heads_q, "Q");
+  params.k = map(operand(1, args.k), a.heads_kv, "K");
+  params.v = map(operand(2, args.v), a.heads_kv, "V");
+  params.d_out = map(d_o, a.heads_q, "dO");
   params.o = address(args.o.data), params.stride_o = args.o.row_stride;
-  params.d_out_rows = address(args.d_o.data), params.stride_d_out = args.d_o.row_stride;
+  params.d_out_rows = address(d_o.data), params.stride_d_out = d_o.row_stride;
   params.lse = address(args.lse);
   params.dq = address(args.dq.data), params.stride_dq = args.dq.row_stride;
   params.dk = address(args.dk.data), params.stride_dk = args.dk.row_stride;
@@ -392,9 +458,12 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.stat_tiles = backward.stat_tiles;
   params.dq_units = backward.dq_units;
   params.dq_replicas = backward.dq_replicas;
-  params.scale = a.scale, params.scale_log2 = scale_log2_of(a.scale);
-  params.dq_scale = std::ldexp(1.0f, plan.backward_options.dq_scale_log2);
-  params.dq_unscale = std::ldexp(1.0f, -plan.backward_options.dq_scale_log2);
+  // MXFP8: dQ and dK are 256 times what they should be until they are scaled (attention_bwd_mx.cuh).
+  const int exponent = mxfp8 ? 8 : 0, dq_scale_log2 = plan.backward_options.dq_scale_log2;
+  const bool dq_fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16;
+  params.scale = std::ldexp(a.scale, -exponent), params.scale_log2 = scale_log2_of(a.scale);
+  params.dq_scale = std::ldexp(1.0f, dq_fp16 ? dq_scale_log2 - exponent : 0);
+  params.dq_unscale = std::ldexp(1.0f, dq_fp16 ? exponent - dq_scale_log2 : 0);
   params.window_left = plan.window_left, params.window_right = plan.window_right;
   params.broadcast_q = a.broadcast_q != 0;
 
@@ -419,6 +488,7 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
 
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] {
+    launch_expand(plan, {&args.q, &args.k, &args.v, &args.d_o}, workspace, stream);
     if (backward.prepare_grid > 0) {
       abi::AttentionBackwardParams prepare = params;
       if (backward.dq) prepare.dq_accumulator = 0;  // nothing is added to it

@@ -103,4 +103,13 @@ nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan)
   };
 }
 
+nlohmann::ordered_json resolved_mxfp8(const mxfa_plan& plan) {
+  const mxfa_attention& a = plan.attention;
+  return {{"scaling_mode", a.scaling_mode == MXFA_FLOOR ? "floor" : "rceil"},
+          {"block", a.block == MXFA_BLOCK_32X32 ? "32x32" : "1x32"},
+          {"p_scale", a.p_scale == MXFA_P_DYNAMIC ? "dynamic" : "constant"},
+          {"scale_rows_q", plan.q.scale_rows()},
+          {"scale_rows_k", plan.k.scale_rows()}};
+}
+
 }  // namespace mxfa

@@ -31,5 +31,7 @@ float scale_log2_of(float scale);
 
 // The options every attention has, as resolved, under the operation's name.
 nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan);
+// Those of MXFP8.
+nlohmann::ordered_json resolved_mxfp8(const mxfa_plan& plan);
 
 }  // namespace mxfa

@@ -2,7 +2,8 @@
 //
 //   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
 //                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
-//                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.
+//                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.  MXFP8: 8 - LSE *
+//                   log2(e), and dQ and dK carry the factor 256 until the end (attention_bwd_mx.cuh).
 //   dq_accumulator  [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and in the
 //                   order in which a warp holds accumulators, so that it adds 512 contiguous bytes at a time.
 //                   FP32: [16 channels][lane][4]; lane l has row l/4 and columns 2 (l % 4), the next, and
@@ -41,8 +42,8 @@ struct AttentionBackwardParams {
   int32_t tile_count;
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
-  float scale, scale_log2;            // softmax scale; the same times log2(e)
-  float dq_scale, dq_unscale;         // 2^dq_scale_log2 and its reciprocal; FP32 accumulators: 1
+  float scale, scale_log2;            // softmax scale (MXFP8: / 256); the same times log2(e) (never / 256)
+  float dq_scale, dq_unscale;         // 2^dq_scale_log2 (MXFP8: / 256), its reciprocal; FP32 accumulators: 1
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
 };

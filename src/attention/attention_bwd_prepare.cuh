@@ -3,6 +3,7 @@
 // the accumulators of dQ.
 #include "ptx/ld_st.cuh"
 #include "ptx/shuffle.cuh"
+#include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
@@ -13,7 +14,7 @@ namespace mxfa {
 
 using namespace ptx;
 
-template <int kD, bool kDqFp16>
+template <int kD, bool kDqFp16, bool kMxfp8>
 struct AttentionBwdPrepare {
   static constexpr int kThreads = 256, kRows = backward_rows(kD);
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
@@ -97,7 +98,8 @@ struct AttentionBwdPrepare {
         float lse = -bits_float(0x7f800000);
         if (row < q.length) lse = pointer<const float>(p.lse)[int64_t(head) * p.rows_o + o_first + row];
         bool dead = lse == -bits_float(0x7f800000);
-        st_global_f32(statistics + tile_row, dead ? lse : -lse * kLog2E);
+        const float exponent = kMxfp8 ? kMxExponent - lse * kLog2E : -lse * kLog2E;
+        st_global_f32(statistics + tile_row, dead ? lse : exponent);
         st_global_f32(statistics + kRows + tile_row, dead ? 0.0f : delta);
       }
     }
@@ -106,7 +108,7 @@ struct AttentionBwdPrepare {
 
 }  // namespace mxfa
 
-using Prepare = mxfa::AttentionBwdPrepare<Config::head_dim, Config::dq_fp16>;
+using Prepare = mxfa::AttentionBwdPrepare<Config::head_dim, Config::dq_fp16, Config::mxfp8>;
 
 MXFA_PUBLISH_TABLES(attention_bwd_prepare, Prepare::kTables);
 

@@ -44,6 +44,7 @@
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 #include "src/attention/attention_bwd_fragments.cuh"
+#include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
 #include "src/attention/attention_bwd_sm90_walk.cuh"
 #include "src/common/jagged.cuh"
@@ -144,6 +145,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
     bool late;
     uint32_t late_ds, late_keys;
     int late_release, late_unit, late_rows;
+    uint32_t maxima = 0;  // the set of maxima that comes next (SquareBlocks)
     float dk[kD / 2], dv[kD / 2];
 
     MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
@@ -372,7 +374,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
       }
       uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
-      convert(p_bf16, s);
+      if constexpr (!kMxfp8) convert(p_bf16, s);
       if constexpr (kEarlyDv) {
         wgmma_fence();
         issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
@@ -386,7 +388,13 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         dp[4 * j + 2] = probability(s, p_bf16, 4 * j + 2) * (dp[4 * j + 2] - delta.x);
         dp[4 * j + 3] = probability(s, p_bf16, 4 * j + 3) * (dp[4 * j + 3] - delta.y);
       }
-      convert(ds_bf16, dp);
+      if constexpr (kMxfp8) {
+        round_mx<kTileM, kSquareDs>(p_bf16, ds_bf16, s, dp, smem + kMaximaOffset + maxima, 4 * group + warp,
+                                    lane);
+        maxima ^= SquareBlocks<kTileM>::kSetBytes;
+      } else {
+        convert(ds_bf16, dp);
+      }
       if constexpr (kWithDq) {
         acquire_ds();
         store_ds(ds_bf16);
@@ -500,7 +508,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       const int lane = opaque(this->lane);  // addresses must not live in registers during the walk
       uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
       int64_t row = int64_t(t.k_first) + first;
-      store_warp_rows<kD>(dv, 1.0f, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
+      store_warp_rows<kD>(dv, kDvScale, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
                           p.stride_dv, rows, lane);
       store_warp_rows<kD>(dk, p.scale, scratch, pointer<bf16_bits>(p.dk) + row * p.stride_dk + t.head * kD,
                           p.stride_dk, rows, lane);

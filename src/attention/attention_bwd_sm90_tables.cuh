@@ -1,6 +1,7 @@
 // What attention_bwd_sm90 is made of: sizes, shared memory, barriers and registers that follow from Config,
 // and the tables that publish them.
 #pragma once
+#include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
 #include "src/common/math.cuh"
 #include "src/common/tables.cuh"
@@ -23,6 +24,11 @@ struct AttentionBwdSm90Tables {
   static constexpr int kChunksAnAdd = kDqFp16 ? 4 : 2;    // chunks that a warp adds or stages at a time ...
   static constexpr int kChunkBytes = 512 / kChunksAnAdd;  // ... of 8 rows, 512 bytes
   static_assert(kDirectChunks % kChunksAnAdd == 0, "a warp adds 512 bytes at a time");
+  // MXFP8: the operands are multiplied out to BF16 before; P is rounded to E4M3, and dS, where it is not BF16
+  // either, in blocks of 32 x 32 (attention_bwd_mx.cuh).
+  static constexpr bool kMxfp8 = Config::mxfp8, kSquareDs = Config::square_ds;
+  static_assert(kMxfp8 || !kSquareDs, "square blocks are MXFP8's");
+  static constexpr float kDvScale = kMxfp8 ? kMxUnscale : 1.0f;
   static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
@@ -45,8 +51,9 @@ struct AttentionBwdSm90Tables {
   static constexpr int kStagingBytes = kStagedChunks * 2 * kChunkBytes;  // of one warp
   static constexpr bool kSplitRows = kTileM == 128;
   // dV is issued before dS is computed.  At D = 64 that hides half of the arithmetic; at D = 128, where a
-  // product takes as long as the arithmetic, an unbroken block of products is better (docs/hopper.md).
-  static constexpr bool kEarlyDv = kD == 64;
+  // product takes as long as the arithmetic, an unbroken block of products is better (docs/hopper.md).  It
+  // leaves the rounded P alone for dS, which E4M3 is too coarse for.
+  static constexpr bool kEarlyDv = kD == 64 && !kMxfp8;
 
   static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
   static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;
@@ -62,7 +69,8 @@ struct AttentionBwdSm90Tables {
   static constexpr int kDsFull = kQEmpty + 8 * kQStages, kDsEmpty = kDsFull + 8 * kDsStages;
   static constexpr int kTurnOffset =
       kDsEmpty + 8 * kDsStages;  // of a warp: the late step's, the unended one's
-  static constexpr int kSharedBytes = kTurnOffset + (kDeterministic ? 8 * 4 * kCompute : 0);
+  static constexpr int kMaximaOffset = kTurnOffset + (kDeterministic ? 8 * 4 * kCompute : 0);
+  static constexpr int kSharedBytes = kMaximaOffset + (kSquareDs ? SquareBlocks<kTileM>::kSharedBytes : 0);
   // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");

@@ -62,13 +62,25 @@ void refused_launch(const std::function<void(mxfa_attention_backward_args&)>& sp
 TEST_CASE("sm_90a backward: options without a kernel are refused by name", "[gpu][sm_90][bwd][refusals]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
-  // mxa-gqa-or-reject
   refused_plan(
       [](auto& attention, auto&) {
         attention.dtype = MXFA_MXFP8;
-        attention.heads_kv = 1;
+        attention.p_scale = MXFA_P_DYNAMIC;
       },
-      {"mxfp8", "heads_q 4", "heads_kv 1"});
+      {"p_scale is dynamic", "2^-8"});
+  refused_plan(
+      [](auto& attention, auto&) {
+        attention.dtype = MXFA_MXFP8;
+        attention.block = MXFA_BLOCK_32X32;
+        attention.scaling_mode = MXFA_FLOOR;
+      },
+      {"scaling_mode is floor", "block 32x32"});
+  refused_plan(
+      [](auto& attention, auto& options) {
+        attention.dtype = MXFA_MXFP8;
+        options.dkv_output = MXFA_MXFP8;
+      },
+      {"dkv_output mxfp8", "bf16"});
   refused_plan([](auto&, auto& options) { options.dkv_output = MXFA_MXFP8; }, {"dkv_output mxfp8"});
 }
 

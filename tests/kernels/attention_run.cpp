@@ -22,7 +22,8 @@ std::vector<int32_t> offsets_of(const std::vector<int32_t>& lengths) {
 JaggedShape shape_q(const AttentionProblem& p) { return {p.offsets_q, p.heads_q, p.head_dim}; }
 JaggedShape shape_k(const AttentionProblem& p) { return {p.offsets_k, p.heads_kv, p.head_dim}; }
 
-// Scales with their padding set, on the device.
+}  // namespace
+
 std::unique_ptr<Buffer> upload_scales(std::vector<uint8_t> scales, Orientation orientation,
                                       const JaggedShape& shape, uint8_t padding) {
   fill_scale_padding(scales, orientation, shape, padding);
@@ -30,8 +31,6 @@ std::unique_ptr<Buffer> upload_scales(std::vector<uint8_t> scales, Orientation o
   buffer->upload(std::span<const uint8_t>(scales));
   return buffer;
 }
-
-}  // namespace
 
 AttentionProblem problem_of(const std::vector<int32_t>& lengths_q, const std::vector<int32_t>& lengths_k,
                             int heads, int head_dim) {

@@ -18,7 +18,7 @@ struct AttentionInputs {
   bool square = false;     // MXFP8: blocks of 32x32, else of 32
   reference::ScalingMode scaling = reference::ScalingMode::kRceil;
   std::vector<uint16_t> bf16_q, bf16_k, bf16_v;
-  reference::QuantizedTensor mx_q, mx_k, mx_v;  // MXFP8 only: Q and K along D, V along tokens
+  reference::QuantizedTensor mx_q, mx_k, mx_v;  // MXFP8 only: Q and K along D, V along tokens; or square
   std::vector<double> q, k, v;                  // of the stored operands
   std::string kernel;                           // JSON of kernel configuration overrides; empty: none
   double exp2_error = 0;                        // of the kernel's exponentials; 0: as shipped
@@ -33,6 +33,10 @@ AttentionInputs make_inputs(const reference::AttentionProblem& problem, bool mxf
                             double std = 1.0, uint64_t seed = 1);
 // After bf16_q, bf16_k, bf16_v, square or scaling were edited: quantises (MXFP8) and decodes again.
 void update_inputs(AttentionInputs& inputs);
+
+// Scales on the device, with every byte that belongs to no element set to `padding`.
+std::unique_ptr<Buffer> upload_scales(std::vector<uint8_t> scales, reference::Orientation orientation,
+                                      const reference::JaggedShape& shape, uint8_t padding);
 
 struct LaunchOptions {
   int tail_rows = 0;          // rows past the last offset in Q, K, V (NaN) and O (must stay untouched)

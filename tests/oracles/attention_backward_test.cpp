@@ -6,6 +6,8 @@
 #include <functional>
 
 #include "reference/compare.hpp"
+#include "reference/formats.hpp"
+#include "reference/quantize.hpp"
 #include "reference/random.hpp"
 #include "support/catch.hpp"
 
@@ -108,9 +110,8 @@ TEST_CASE("rounded gradients stay near the exact ones, their bounds far below th
           "[attention][backward]") {
   const Problem p = problem_of({0, 60}, {0, 70}, 2, 1);
   const Gradients exact = attention_backward(p.attention, p.q, p.k, p.v, p.d_o);
-  const Gradients rounded =
-      attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
-                         hopper_backward_numerics(p.attention.head_dim));
+  const Gradients rounded = attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
+                                               hopper_backward_numerics(p.attention.head_dim));
   const Deviation distance = gradient_deviation({rounded.dq, rounded.dk, rounded.dv}, exact);
   // Two roundings of 2^-9 at most: 2^-9 / sqrt(3) each is 58 dB, both 55.
   CHECK(distance.sqnr_db > 52);
@@ -128,9 +129,8 @@ TEST_CASE("rounded gradients stay near the exact ones, their bounds far below th
 
 TEST_CASE("a gradient outside its bound is named, a zero must be +0", "[attention][backward]") {
   const Problem p = problem_of({0, 5, 8}, {0, 3, 9}, 1, 1, [](AttentionProblem& a) { a.causal = true; });
-  const Gradients want =
-      attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
-                         hopper_backward_numerics(p.attention.head_dim));
+  const Gradients want = attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
+                                            hopper_backward_numerics(p.attention.head_dim));
   GradientValues got{want.dq, want.dk, want.dv};
   CHECK_FALSE(first_gradient_outside_bound(p.attention, got, want));
   got.dq[0] = -0.0;  // row 0 of 5 sees none of 3 keys
@@ -139,4 +139,74 @@ TEST_CASE("a gradient outside its bound is named, a zero must be +0", "[attentio
   got.dk[8 * 8 + 5] *= 1.01;
   CHECK(first_gradient_outside_bound(p.attention, got, want)
             ->find("dK: sequence 1, head 0, row 5, channel 5") == 0);
+}
+
+// By matrices, with the quantiser of tensors: dS as one tensor of 70 queries x 96 keys.
+TEST_CASE("MXFP8 gradients: P times 256 is rounded to E4M3, dS in blocks of 32 queries x 32 keys",
+          "[attention][backward][mxfp8]") {
+  for (const bool causal : {false, true}) {
+    INFO("causal " << causal);
+    const Problem p = problem_of({0, 70}, {0, 85}, 1, 1, [&](AttentionProblem& a) { a.causal = causal; });
+    const AttentionResult forward = attention_forward(p.attention, p.q, p.k, p.v);
+    const int dim = p.attention.head_dim, rows = 70, keys = 85;
+    const auto product = [&](const std::vector<double>& a, int i, const std::vector<double>& b, int j) {
+      double sum = 0;
+      for (int d = 0; d < dim; ++d) sum += a[i * dim + d] * b[j * dim + d];
+      return sum;
+    };
+    std::vector<double> probability(rows * 96);
+    std::vector<float> ds(rows * 96);
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < keys; ++j) {
+        if (causal && j > i + keys - rows) continue;
+        const double of = std::exp(p.attention.scale * product(p.q, i, p.k, j) - forward.lse[i]);
+        probability[i * 96 + j] = round_to_e4m3(256 * of) / 256;
+        ds[i * 96 + j] =
+            static_cast<float>(of * (product(p.d_o, i, p.v, j) - product(p.d_o, i, forward.o, i)));
+      }
+    const std::vector<double> rounded =
+        dequantize(quantize(ds, {{0, rows}, 1, 96}, BlockLayout::kSquare, ScalingMode::kRceil));
+    std::vector<double> dq(rows * dim), dk(keys * dim), dv(keys * dim);
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < keys; ++j)
+        for (int d = 0; d < dim; ++d) {
+          dv[j * dim + d] += probability[i * 96 + j] * p.d_o[i * dim + d];
+          dk[j * dim + d] += p.attention.scale * rounded[i * 96 + j] * p.q[i * dim + d];
+          dq[i * dim + d] += p.attention.scale * rounded[i * 96 + j] * p.k[j * dim + d];
+        }
+    const Gradients got = attention_backward(p.attention, p.q, p.k, p.v, p.d_o, forward.o, forward.lse,
+                                             hopper_mxfp8_backward_numerics(true));
+    // Sums in another order; dS went through FP32, whose rounding flips none of the E4M3 ones here.
+    CHECK(deviation(got.dv, dv).relative_l2 < 1e-14);
+    CHECK(deviation(got.dk, dk).relative_l2 < 1e-14);
+    CHECK(deviation(got.dq, dq).relative_l2 < 1e-14);
+    const auto mean = [](const std::vector<double>& values) {
+      double sum = 0;
+      for (const double value : values) sum += std::fabs(value);
+      return sum / static_cast<double>(values.size());
+    };
+    // Half an E4M3 step is 2^-4: a bound that admitted any rounding would not tell a kernel from another.
+    CHECK(mean(got.dq_bound) < 0x1p-9 * mean(got.dq));
+    CHECK(mean(got.dk_bound) < 0x1p-9 * mean(got.dk));
+    CHECK(mean(got.dv_bound) < 0x1p-9 * mean(got.dv));
+  }
+}
+
+TEST_CASE("MXFP8 gradients: dS in BF16 is nearer to the exact one than dS in square blocks",
+          "[attention][backward][mxfp8]") {
+  const Problem p = problem_of({0, 60}, {0, 70}, 2, 1);
+  const Gradients exact = attention_backward(p.attention, p.q, p.k, p.v, p.d_o);
+  const auto distance = [&](bool square) {
+    const Gradients rounded =
+        attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {}, hopper_mxfp8_backward_numerics(square));
+    return std::pair{deviation(rounded.dk, exact.dk).sqnr_db, deviation(rounded.dv, exact.dv).sqnr_db};
+  };
+  const auto [bf16_dk, bf16_dv] = distance(false);
+  const auto [square_dk, square_dv] = distance(true);
+  // 2^-4 / sqrt(3) of a number at the low end of its binade, 2^-5 at the high end: 30 dB or so.
+  CHECK(bf16_dk > 52);
+  CHECK(square_dk > 25);
+  CHECK(square_dk < 38);
+  CHECK(bf16_dv > 25);
+  CHECK(bf16_dv == square_dv);
 }

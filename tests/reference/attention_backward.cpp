@@ -7,8 +7,10 @@
 //            and of the fma, and exp2 itself; below 2^-126 it is flushed.
 //  delta     D FP32 products and sums.
 //  dS        one subtraction and one product in FP32.
-//  rounding  of P and dS to BF16 is monotone: the kernel's value lies between the roundings of the smallest
-//            and the largest possible value, so a flip near a tie is allowed exactly where one can happen.
+//  rounding  of P and dS is monotone: the kernel's value lies between the roundings of the smallest and the
+//            largest possible value, so a flip near a tie is allowed exactly where one can happen.  With
+//            square blocks the largest dS of the block may be off as well: every scale that it could have is
+//            admitted.
 //  dV, dK    fused sums over 16 query rows each, of all query heads; dQ: of 16 keys each within a tile of
 //            keys, tiles then added in FP32 in any order, or each rounded to FP16 and added there: half an
 //            ulp (2^-11; below 2^-14 2^-25) for each rounding and each addition, of at most the sum of the
@@ -17,6 +19,7 @@
 #include "reference/attention_backward.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -25,6 +28,7 @@
 #include <thread>
 
 #include "reference/formats.hpp"
+#include "reference/quantize.hpp"
 
 namespace mxfa::reference {
 namespace {
@@ -34,6 +38,8 @@ constexpr double kFusedSumError = (kFusedTerms + 1) * 0x1p-25 + 0x1p-23;
 constexpr double kFp32Step = 0x1p-22;
 constexpr double kExp2Error = 0x1p-22;  // PTX ISA, ex2.approx.f32
 constexpr double kFlushed = 0x1p-126;
+constexpr double kE4m3PScale = 256.0;  // the constant scale 2^-8 of P, stored as 256 P
+constexpr int64_t kSquare = 32;
 
 struct Inputs {
   const AttentionProblem& problem;
@@ -52,10 +58,45 @@ double dot(const double* a, const double* b, int n, double* absolute) {
   return sum;
 }
 
-// The error that rounding adds when the value itself may be off by `error`.
-double rounding_spread(double value, double rounded, double error) {
-  return std::max(round_to_bf16(value + error) - rounded, rounded - round_to_bf16(value - error));
+double round_p(double p, PFormat format) {
+  switch (format) {
+    case PFormat::kExact:
+      return p;
+    case PFormat::kBf16:
+      return round_to_bf16(p);
+    default:
+      return round_to_e4m3(p * kE4m3PScale) / kE4m3PScale;
+  }
 }
+
+// Largest distance from `rounded` that a monotone rounding of a number within `error` of `value` has.
+template <class Round>
+double rounding_spread(double value, double rounded, double error, const Round& round) {
+  return std::max(round(value + error) - rounded, rounded - round(value - error));
+}
+
+// Rounding of one square block of dS: the scale 2^exponent, and those that it may have in a kernel.
+struct SquareScale {
+  int exponent = -127, lowest = -127, highest = -127;
+
+  static int exponent_of(double amax) {
+    return scale_byte(static_cast<float>(amax), ScalingMode::kRceil) - 127;
+  }
+  static double round(double value, int exponent) {
+    return std::ldexp(round_to_e4m3(std::ldexp(value, -exponent)), exponent);
+  }
+  double spread(double value, double rounded, double error) const {
+    // Some scale below the highest: half a step is at most 2^-4 of the value, or 2^-10 of the scale.
+    if (highest - lowest > 1)
+      return std::fabs(rounded - value) + error + (std::fabs(value) + error) * 0x1p-4 +
+             std::ldexp(0x1p-10, highest);
+    double largest = 0;
+    for (int e = lowest; e <= highest; ++e)
+      largest =
+          std::max(largest, rounding_spread(value, rounded, error, [&](double x) { return round(x, e); }));
+    return largest;
+  }
+};
 
 // to += factor from; and what that adds to the bound: `spread` is the error of factor, `relative` that of the
 // sums.
@@ -87,59 +128,129 @@ class KeyHead {
       dq_subnormal_ = (additions + 1) * std::ldexp(0x1p-25, -*in_.options.dq_fp16);
     }
     for (int head = head_kv * group; head < (head_kv + 1) * group; ++head)
-      for (int64_t row = 0; row < p_.len_q(sequence); ++row) query(sequence, head_kv, head, row);
+      for (int64_t first = 0; first < p_.len_q(sequence); first += kSquare)
+        queries(sequence, head_kv, head, first, std::min<int64_t>(kSquare, p_.len_q(sequence) - first));
   }
 
  private:
-  void query(int sequence, int head_kv, int head, int64_t row) {
-    const KeyInterval keys = visible_keys(p_, sequence, row);
-    if (keys.empty()) return;
-    const int64_t row_q = (p_.first_q(sequence) + row) * p_.heads_q + head;
-    const int64_t row_o = (p_.first_o(sequence) + row) * p_.heads_q + head;
-    const double *q = &in_.q[row_q * dim_], *d_o = &in_.d_o[row_o * dim_], *o = &in_.o[row_o * dim_];
+  // A number, and how far a kernel's may be off.
+  struct Value {
+    double value = 0, error = 0;
+  };
+  // What a query and a key have between them.
+  struct Pair {
+    Value p, ds, ds_of_dq;  // the latter for dQ
+  };
+  struct Query {
+    KeyInterval keys{0, 0};
+    int64_t at_q = 0, at_o = 0;  // first elements of its rows
+    std::vector<Pair> pairs;     // of `keys`
+  };
+
+  void queries(int sequence, int head_kv, int head, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) score(queries_[i], sequence, head_kv, head, first + i);
+    const std::span<const Query> rows(queries_.data(), static_cast<size_t>(count));
+    if (in_.options.ds_format == DsFormat::kMxfp8Square) find_scales(rows, p_.len_k(sequence));
+    for (const Query& query : rows) add(query, sequence, head_kv);
+  }
+
+  void score(Query& query, int sequence, int head_kv, int head, int64_t row) {
+    query.pairs.clear();
+    query.keys = visible_keys(p_, sequence, row);
+    query.at_q = ((p_.first_q(sequence) + row) * p_.heads_q + head) * dim_;
+    query.at_o = ((p_.first_o(sequence) + row) * p_.heads_q + head) * dim_;
+    if (query.keys.empty()) return;
+    const double *q = &in_.q[query.at_q], *d_o = &in_.d_o[query.at_o], *o = &in_.o[query.at_o];
     const double lse = in_.lse[head * p_.rows_o() + p_.first_o(sequence) + row];
-    if (lse == -std::numeric_limits<double>::infinity()) return;
+    if (lse == -std::numeric_limits<double>::infinity()) {
+      query.keys = {0, 0};
+      return;
+    }
     double absolute = 0;
     const double delta = dot(o, d_o, dim_, &absolute);
     const double delta_error = absolute * (dim_ + 1) * 0x1p-24;
     const double c = p_.scale * std::numbers::log2e, l = lse * std::numbers::log2e;
     const double fused = kFusedSumError * ((dim_ + kFusedTerms - 1) / kFusedTerms);
-    if (in_.options.bounds)
-      for (int d = 0; d < dim_; ++d) out_.dq_bound[row_q * dim_ + d] += dq_subnormal_;
-    for (int64_t j = keys.first; j < keys.last; ++j) {
+    // E4M3: what is exponentiated is x + 8.
+    const double shift = in_.options.p_format == PFormat::kE4m3Constant ? std::log2(kE4m3PScale) : 0;
+    for (int64_t j = query.keys.first; j < query.keys.last; ++j) {
       const int64_t row_k = ((p_.offsets_k[sequence] + j) * p_.heads_kv + head_kv) * dim_;
       double s_absolute = 0, dp_absolute = 0;
       const double x = dot(q, &in_.k[row_k], dim_, &s_absolute) * c - l;
       const double dp = dot(d_o, &in_.v[row_k], dim_, &dp_absolute);
-      const double probability = std::exp2(x);
-      const double p = in_.options.round_bf16 ? round_to_bf16(probability) : probability;
-      double p_spread = 0, p_error = 0, difference_error = 0;
+      Pair pair{{std::exp2(x)}, {}, {}};
+      const double rounded = round_p(pair.p.value, in_.options.p_format);
+      double difference_error = 0;
       if (in_.options.bounds) {
         const double x_error =
-            fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l));
-        p_error = probability * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
+            fused * s_absolute * std::fabs(c) + kFp32Step * (std::fabs(x) + 2 * std::fabs(l) + shift);
+        pair.p.error = pair.p.value * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
         difference_error = fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));
-        p_spread = in_.options.round_bf16 ? rounding_spread(probability, p, p_error) : p_error;
       }
-      // dS as an operand, and its spread.
-      const auto operand = [&](bool rounded_p) {
-        const double p_in_ds = rounded_p ? p : probability, ds = p_in_ds * (dp - delta);
-        const double s = in_.options.round_bf16 ? round_to_bf16(ds) : ds;
-        if (!in_.options.bounds) return std::pair{s, 0.0};
-        const double s_error = (rounded_p ? p_spread : p_error) * (std::fabs(dp - delta) + difference_error) +
-                               p_in_ds * difference_error + kFp32Step * std::fabs(ds);
-        return std::pair{s, in_.options.round_bf16 ? rounding_spread(ds, s, s_error) : s_error};
+      const auto ds = [&](bool rounded_p) {
+        const double p = rounded_p ? rounded : pair.p.value, of = p * (dp - delta);
+        if (!in_.options.bounds) return Value{of};
+        const double p_error = rounded_p ? p_spread(pair.p, rounded) : pair.p.error;
+        return Value{of, p_error * (std::fabs(dp - delta) + difference_error) + p * difference_error +
+                             kFp32Step * std::fabs(of)};
       };
-      const auto [s, s_spread] = operand(in_.options.rounded_p_in_ds);
-      const auto [s_dq, s_dq_spread] =
-          in_.options.rounded_p_in_ds && in_.options.exact_p_in_dq ? operand(false) : std::pair{s, s_spread};
-      const bool bounds = in_.options.bounds;
-      const auto bound = [&](std::vector<double>& of, int64_t at) { return bounds ? &of[at] : nullptr; };
-      accumulate(p, p_spread, sums_over_rows_, d_o, &out_.dv[row_k], bound(out_.dv_bound, row_k), dim_);
-      accumulate(s, s_spread, sums_over_rows_, q, &out_.dk[row_k], bound(out_.dk_bound, row_k), dim_);
-      accumulate(s_dq, s_dq_spread, sums_over_keys_, &in_.k[row_k], &out_.dq[row_q * dim_],
-                 bound(out_.dq_bound, row_q * dim_), dim_);
+      pair.ds = ds(in_.options.rounded_p_in_ds);
+      pair.ds_of_dq = in_.options.rounded_p_in_ds && in_.options.exact_p_in_dq ? ds(false) : pair.ds;
+      query.pairs.push_back(pair);
     }
+  }
+
+  double p_spread(const Value& p, double rounded) const {
+    return rounding_spread(p.value, rounded, p.error,
+                           [&](double x) { return round_p(x, in_.options.p_format); });
+  }
+
+  // Of the blocks of the sequence's keys and these queries.
+  void find_scales(std::span<const Query> rows, int64_t len_k) {
+    scales_.assign(static_cast<size_t>((len_k + kSquare - 1) / kSquare), {});
+    for (size_t block = 0; block < scales_.size(); ++block) {
+      double amax = 0, least = 0, most = 0;
+      for (const Query& query : rows)
+        for (int64_t j = std::max(query.keys.first, int64_t(block) * kSquare);
+             j < std::min(query.keys.last, int64_t(block + 1) * kSquare); ++j) {
+          const Value& ds = query.pairs[j - query.keys.first].ds;
+          amax = std::max(amax, std::fabs(ds.value));
+          least = std::max(least, std::fabs(ds.value) - ds.error);
+          most = std::max(most, std::fabs(ds.value) + ds.error);
+        }
+      scales_[block] = {SquareScale::exponent_of(amax), SquareScale::exponent_of(least),
+                        SquareScale::exponent_of(most)};
+    }
+  }
+
+  void add(const Query& query, int sequence, int head_kv) {
+    const double *q = &in_.q[query.at_q], *d_o = &in_.d_o[query.at_o];
+    const bool bounds = in_.options.bounds;
+    if (bounds && !query.keys.empty())
+      for (int d = 0; d < dim_; ++d) out_.dq_bound[query.at_q + d] += dq_subnormal_;
+    const auto bound = [&](std::vector<double>& of, int64_t at) { return bounds ? &of[at] : nullptr; };
+    for (int64_t j = query.keys.first; j < query.keys.last; ++j) {
+      const int64_t row_k = ((p_.offsets_k[sequence] + j) * p_.heads_kv + head_kv) * dim_;
+      const Pair& pair = query.pairs[j - query.keys.first];
+      const double p = round_p(pair.p.value, in_.options.p_format);
+      const Value ds = round_ds(pair.ds, j), ds_of_dq = round_ds(pair.ds_of_dq, j);
+      accumulate(p, bounds ? p_spread(pair.p, p) : 0, sums_over_rows_, d_o, &out_.dv[row_k],
+                 bound(out_.dv_bound, row_k), dim_);
+      accumulate(ds.value, ds.error, sums_over_rows_, q, &out_.dk[row_k], bound(out_.dk_bound, row_k), dim_);
+      accumulate(ds_of_dq.value, ds_of_dq.error, sums_over_keys_, &in_.k[row_k], &out_.dq[query.at_q],
+                 bound(out_.dq_bound, query.at_q), dim_);
+    }
+  }
+
+  // dS as an operand: rounded, and how far the rounding of a kernel may be from that.
+  Value round_ds(const Value& ds, int64_t key) const {
+    if (in_.options.ds_format == DsFormat::kExact) return ds;
+    const bool square = in_.options.ds_format == DsFormat::kMxfp8Square;
+    const double rounded =
+        square ? SquareScale::round(ds.value, scales_[key / kSquare].exponent) : round_to_bf16(ds.value);
+    if (!in_.options.bounds) return {rounded};
+    return {rounded, square ? scales_[key / kSquare].spread(ds.value, rounded, ds.error)
+                            : rounding_spread(ds.value, rounded, ds.error, round_to_bf16)};
   }
 
   const Inputs& in_;
@@ -147,11 +258,15 @@ class KeyHead {
   const AttentionProblem& p_;
   const int dim_;
   double sums_over_rows_ = 0, sums_over_keys_ = 0, dq_subnormal_ = 0;
+  std::array<Query, kSquare> queries_;
+  std::vector<SquareScale> scales_;  // of the blocks of keys
 };
 
 void check(const Inputs& in) {
   const AttentionProblem& p = in.problem;
   const auto size = [&](int64_t rows, int heads) { return static_cast<size_t>(rows * heads * p.head_dim); };
+  if (in.options.p_format == PFormat::kE4m3Dynamic)
+    throw std::invalid_argument("p_format: no backward has a dynamic scale of P");
   if (in.q.size() < size(p.rows_q(), p.heads_q) || in.k.size() < size(p.rows_k(), p.heads_kv) ||
       in.v.size() < size(p.rows_k(), p.heads_kv) || in.d_o.size() < size(p.rows_o(), p.heads_q) ||
       in.o.size() < size(p.rows_o(), p.heads_q) ||
@@ -171,9 +286,20 @@ void scale_all(std::vector<double>& values, std::vector<double>& bound, double s
 
 BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16, bool split) {
   BackwardOptions options;
-  options.round_bf16 = options.bounds = true;
+  options.p_format = PFormat::kBf16;
+  options.ds_format = DsFormat::kBf16;
   options.rounded_p_in_ds = head_dim == 64;
   options.exact_p_in_dq = split;
+  options.bounds = true;
+  options.dq_fp16 = dq_fp16;
+  return options;
+}
+
+BackwardOptions hopper_mxfp8_backward_numerics(bool square_ds, std::optional<int> dq_fp16) {
+  BackwardOptions options;
+  options.p_format = PFormat::kE4m3Constant;
+  options.ds_format = square_ds ? DsFormat::kMxfp8Square : DsFormat::kBf16;
+  options.bounds = true;
   options.dq_fp16 = dq_fp16;
   return options;
 }

@@ -1,6 +1,5 @@
 // Gradients of softmax attention over jagged sequences in double precision, from their definition; and the
-// same with P and dS rounded to BF16 as the Hopper kernel rounds them, with a bound on what its arithmetic
-// may add.
+// same with P and dS rounded as the Hopper kernel rounds them, with a bound on what its arithmetic may add.
 //
 //   P = exp(scale Q K^T - LSE),  dV = P^T dO,  dP = dO V^T,  delta = rowsum(O * dO),
 //   dS = P * (dP - delta),       dQ = scale dS K,             dK = scale dS^T Q.
@@ -16,8 +15,17 @@
 
 namespace mxfa::reference {
 
+// How dS is rounded before the products of dK and dQ.
+enum class DsFormat {
+  kExact,
+  kBf16,
+  kMxfp8Square  // MXFP8 in blocks of 32 queries x 32 keys of the sequence: amax of the pairs that see each
+                // other, RCEIL scale (quantize.hpp), E4M3 payload
+};
+
 struct BackwardOptions {
-  bool round_bf16 = false;       // P and dS, before the products of dV, dK and dQ
+  PFormat p_format = PFormat::kExact;  // of P before the product of dV: exact, BF16 or E4M3 times 2^-8
+  DsFormat ds_format = DsFormat::kExact;
   bool rounded_p_in_ds = false;  // dS is computed from the rounded P, not from the exact one
   bool exact_p_in_dq = false;    // but for dQ from the exact one all the same: a kernel of its own
   bool bounds = false;           // fill the bounds
@@ -25,9 +33,10 @@ struct BackwardOptions {
   double more_tiles = 0;         // tiles of keys that add to a row of dQ beside those of the problem
   std::optional<int> dq_fp16;    // tiles are added in FP16, times two to this power; else in FP32
 };
-// What the Hopper kernels are compared with: rounded, with bounds; at head_dim 64 the kernel of dK and dV
-// keeps only the rounded P.  split: dQ has a kernel of its own.
+// What the Hopper kernels are compared with: rounded, with bounds.  BF16: at head_dim 64 the kernel of dK and
+// dV keeps only the rounded P; split: dQ has a kernel of its own.  MXFP8, on the values of the quantised operands: E4M3 P, and dS in BF16 or in square blocks.
 BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {}, bool split = false);
+BackwardOptions hopper_mxfp8_backward_numerics(bool square_ds, std::optional<int> dq_fp16 = {});
 
 struct Gradients {
   std::vector<double> dq;      // [rows_q, heads_q, head_dim]

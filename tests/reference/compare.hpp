@@ -82,6 +82,10 @@ inline constexpr double kMxfp8ForwardMinCosine = 0.998, kMxfp8ForwardMinSqnrDb =
 inline constexpr double kBf16ForwardMinSqnrDb = 50.0;
 // P, dS, the O that delta is made of and the gradients are rounded to BF16: 2.4e-3 of relative RMS is 52 dB.
 inline constexpr double kBf16BackwardMinSqnrDb = 48.0;
+// MXFP8, on the dequantised operands: P rounded to E4M3, in dV and in the O that delta is made of, is 2.6e-2
+// of relative RMS or 31 dB, dS in square blocks as much again; a few short rows may have all of their P where
+// steps are coarse.
+inline constexpr double kMxfp8BackwardMinSqnrDb = 24.0;
 // BF16 element gate: 2 E + 2^-9 max|exact|, E = largest error of the plain three steps (S in FP32, P in BF16,
 // O rounded to BF16).
 double bf16_forward_tolerance(const AttentionProblem& problem, std::span<const double> q,

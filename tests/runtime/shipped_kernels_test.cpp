@@ -1,5 +1,6 @@
 // Every kernel that ships, in every configuration an operation can ask for, through the real NVRTC.
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "host/error.hpp"
 #include "runtime/shipped_kernel.hpp"
@@ -83,19 +84,33 @@ TEST_CASE(
   for (const char* arch : {"sm_100a", "sm_103a"})
     compiles_cleanly(nvrtc, {.arch = arch, .head_dim = 128, .pair = true});
   // Both masks hold what one alone has.
+  struct Backward {
+    bool mxfp8, square_ds, masks, deterministic, dq_fp16, short_walk;
+  };
+  std::vector<Backward> backwards;
+  for (const bool masks : {false, true})
+    for (const bool deterministic : {false, true})
+      for (const bool dq_fp16 : {false, true})
+        for (const bool short_walk : {false, true})
+          backwards.push_back({false, false, masks, deterministic, dq_fp16, short_walk});
+  for (const bool square_ds : {false, true})
+    for (const auto& [masks, deterministic, dq_fp16, short_walk] : {std::tuple{false, false, false, true},
+                                                                    {true, false, false, false},
+                                                                    {true, true, false, false},
+                                                                    {true, false, true, false}})
+      backwards.push_back({true, square_ds, masks, deterministic, dq_fp16, short_walk});
   for (const int head_dim : {64, 96, 128})
-    for (const bool masks : {false, true})
-      for (const bool deterministic : {false, true})
-        for (const bool dq_fp16 : {false, true})
-          for (const bool short_walk : {false, true})
-            compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
-                             {{"head_dim", head_dim},
-                              {"right_mask", masks, true},
-                              {"left_mask", masks, true},
-                              {"deterministic", deterministic, true},
-                              {"dq_fp16", dq_fp16, true},
-                              {"with_dq", true, true},
-                              {"short_walk", short_walk, true, ConfigField::Use::kChoiceOnly}});
+    for (const Backward& of : backwards)
+      compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a",
+                       {{"head_dim", head_dim},
+                        {"right_mask", of.masks, true},
+                        {"left_mask", of.masks, true},
+                        {"deterministic", of.deterministic, true},
+                        {"dq_fp16", of.dq_fp16, true},
+                        {"with_dq", true, true},
+                        {"mxfp8", of.mxfp8, true},
+                        {"square_ds", of.square_ds, true},
+                        {"short_walk", of.short_walk, true, ConfigField::Use::kChoiceOnly}});
   for (const int head_dim : {64, 96, 128})
     for (const bool right_mask : {false, true})
       for (const bool left_mask : {false, true}) {
@@ -103,14 +118,18 @@ TEST_CASE(
             {"head_dim", head_dim}, {"right_mask", right_mask, true}, {"left_mask", left_mask, true}};
         compiles_cleanly(nvrtc, "attention_bwd_dq_sm90", "sm_90a", facts);
         std::vector<ConfigField> without_dq = facts;
-        for (const char* name : {"deterministic", "dq_fp16", "with_dq"})
+        for (const char* name : {"deterministic", "dq_fp16", "with_dq", "mxfp8", "square_ds"})
           without_dq.push_back({name, false, true});
         compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a", without_dq);
       }
   for (const int head_dim : {64, 96, 128})
-    for (const bool dq_fp16 : {false, true})
-      for (const char* kernel : {"attention_bwd_prepare", "attention_bwd_finish"})
-        compiles_cleanly(nvrtc, kernel, "sm_90a", {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}});
+    for (const bool dq_fp16 : {false, true}) {
+      compiles_cleanly(nvrtc, "attention_bwd_finish", "sm_90a",
+                       {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}});
+      for (const bool mxfp8 : {false, true})
+        compiles_cleanly(nvrtc, "attention_bwd_prepare", "sm_90a",
+                         {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}, {"mxfp8", mxfp8, true}});
+    }
   for (const int head_dim : {64, 96, 128}) {
     compiles_cleanly(nvrtc, "mxfp8_expand", "sm_90a", {{"head_dim", head_dim}});
     for (const bool right_mask : {false, true})
