@@ -1,6 +1,7 @@
 // attention_fwd on every tile edge and every kind of data, against the reference with the kernel's roundings
 // (element bounds) and the exact one (the accuracy the format promises).
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "kernels/attention_run.hpp"
 #include "reference/compare.hpp"
@@ -124,7 +125,24 @@ TEST_CASE("exp2 on the special function unit alone is within its smaller error",
     INFO(name(f));
     AttentionInputs inputs = make_inputs(problem_of({129, 40}, {300, 65}, 1, f.head_dim), f.mxfp8);
     inputs.kernel = R"({"exp2_emulation_count": 0})";
+    inputs.exp2_error = 0x1p-22;  // PTX ISA, ex2.approx
     check_all(inputs);
+  }
+}
+
+// The reserve that docs/attention_fwd_sm100.md names.
+TEST_CASE("exp2 on the FMA pipe in three fragments of four is within rounding, without a spill in MXFP8",
+          "[attention][sm_100]") {
+  for (const bool causal : {false, true}) {
+    AttentionProblem problem = problem_of({129, 40}, {300, 65}, 1, 128);
+    problem.causal = causal;
+    AttentionInputs inputs = make_inputs(problem, /*mxfp8=*/true);
+    inputs.kernel = R"({"exp2_emulation_count": 4, "exp2_emulation_first_fragment": 0,
+                        "softmax_registers": 200, "correction_registers": 64, "other_registers": 48})";
+    check_all(inputs);
+    const mxfa::Plan plan = Device::instance().context().attention_forward(describe_attention(inputs));
+    const auto ptxas = nlohmann::json::parse(plan.describe())["ptxas"];
+    CHECK((ptxas["spill_loads"] == 0 && ptxas["spill_stores"] == 0));
   }
 }
 
