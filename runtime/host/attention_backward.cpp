@@ -189,10 +189,19 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
         "dq_accumulate fp32, or leave one of the two out");
   if (mxfp8 && asked == BackwardMethod::kSplit)
     invalid("kernel.method is split, but dtype is mxfp8: the split pair has BF16 only; leave it out");
+  const bool direct_chunks = override_or(a.kernel, "direct_chunks", -1) >= 0;
+  if (direct_chunks && asked == BackwardMethod::kSplit)
+    invalid(
+        "kernel.direct_chunks: method split never adds dQ in memory; leave direct_chunks out, or choose "
+        "method one_kernel");
+  for (const char* field : kDqFields)
+    if (const std::string name = kDqPrefix + std::string(field);
+        asked != BackwardMethod::kSplit && override_or(a.kernel, name, 0) != 0)
+      invalid("kernel.{} belongs to the split pair; set kernel.method to split, or leave {} out", name, name);
   Choice choice;
   KeyTilePlan keys = list_key_tiles(plan, true);
-  // FP16 changes the result, so it is the caller's and means the one kernel.
-  if (fp16 || mxfp8) {
+  // FP16 changes the result, so it is the caller's and means the one kernel, as chunks do.
+  if (fp16 || mxfp8 || direct_chunks) {
     choice.keys = std::move(keys);
     return choice;
   }

@@ -63,6 +63,19 @@ TEST_CASE("sm_90a backward: options without a kernel are refused by name", "[gpu
   const OnHopper hopper;
   if (!hopper.ready()) return;
   refused_plan(
+      [](auto& attention, auto& options) {
+        attention.kernel = R"({"method": "split"})";
+        options.dq_accumulate = MXFA_DQ_FP16;
+      },
+      {"kernel.method is split", "dq_accumulate is fp16"});
+  refused_plan(
+      [](auto& attention, auto&) { attention.kernel = R"({"method": "split", "direct_chunks": 8})"; },
+      {"kernel.direct_chunks", "method split"});
+  refused_plan([](auto& attention, auto&) { attention.kernel = R"({"dq_tile_n": 64})"; },
+               {"kernel.dq_tile_n", "set kernel.method to split"});
+  refused_plan([](auto& attention, auto&) { attention.kernel = R"({"method": "both"})"; },
+               {"kernel.method is \"both\"", "automatic, one_kernel, split"});
+  refused_plan(
       [](auto& attention, auto&) {
         attention.dtype = MXFA_MXFP8;
         attention.p_scale = MXFA_P_DYNAMIC;
