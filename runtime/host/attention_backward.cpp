@@ -200,8 +200,17 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
       invalid("kernel.{} belongs to the split pair; set kernel.method to split, or leave {} out", name, name);
   Choice choice;
   KeyTilePlan keys = list_key_tiles(plan, true);
+  // More tiles of dQ than this are listed for a caller who asks for them, not to compare.
+  constexpr int64_t kMostCompared = int64_t{1} << 22, kTileRows = 64;
+  int64_t dq_tiles = 0;  // at most
+  for (int32_t b = 0; b < plan.q.batch(); ++b)
+    dq_tiles += (int64_t{plan.q.length(b)} + kTileRows - 1) / kTileRows;
+  if (asked == BackwardMethod::kSplit && dq_tiles > INT32_MAX / a.heads_q - kMostCompared / a.heads_q)
+    invalid("offsets_q: {} tiles of {} rows times {} heads: too many for method split", dq_tiles, kTileRows,
+            a.heads_q);
+  const bool too_many = asked != BackwardMethod::kSplit && dq_tiles > kMostCompared / a.heads_q;
   // FP16 changes the result, so it is the caller's and means the one kernel, as chunks do.
-  if (fp16 || mxfp8 || direct_chunks) {
+  if (fp16 || mxfp8 || direct_chunks || too_many) {
     choice.keys = std::move(keys);
     return choice;
   }
