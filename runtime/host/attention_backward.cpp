@@ -299,6 +299,7 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
                             {"split_clocks", std::round(choice.costs.split)},
                             {"measured", choice.costs.measured}};
   plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
+  if (split) plan.options["schedule"]["dq_makespan"] = rounded(choice.dq.makespan);
   plan.options["workspace"] = {
       {{"part", "offsets and tile lists"},
        {"bytes", image_bytes},
