@@ -112,16 +112,14 @@ TEST_CASE(
                         {"square_ds", of.square_ds, true},
                         {"short_walk", of.short_walk, true, ConfigField::Use::kChoiceOnly}});
   for (const int head_dim : {64, 96, 128})
-    for (const bool right_mask : {false, true})
-      for (const bool left_mask : {false, true}) {
-        const std::vector<ConfigField> facts{
-            {"head_dim", head_dim}, {"right_mask", right_mask, true}, {"left_mask", left_mask, true}};
-        compiles_cleanly(nvrtc, "attention_bwd_dq_sm90", "sm_90a", facts);
-        std::vector<ConfigField> without_dq = facts;
-        for (const char* name : {"deterministic", "dq_fp16", "with_dq", "mxfp8", "square_ds"})
-          without_dq.push_back({name, false, true});
-        compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a", without_dq);
-      }
+    for (const bool masks : {false, true}) {
+      std::vector<ConfigField> facts{
+          {"head_dim", head_dim}, {"right_mask", masks, true}, {"left_mask", masks, true}};
+      compiles_cleanly(nvrtc, "attention_bwd_dq_sm90", "sm_90a", facts);
+      for (const char* name : {"deterministic", "dq_fp16", "with_dq", "mxfp8", "square_ds"})
+        facts.push_back({name, false, true});
+      compiles_cleanly(nvrtc, "attention_bwd_sm90", "sm_90a", facts);
+    }
   for (const int head_dim : {64, 96, 128})
     for (const bool dq_fp16 : {false, true}) {
       compiles_cleanly(nvrtc, "attention_bwd_finish", "sm_90a",
