@@ -36,15 +36,25 @@ TEST_CASE("split backward: every mask and head_dim, lengths around a warpgroup, 
           "[gpu][sm_90][bwd][split]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
-  for (const int head_dim : kHeadDims)
-    for (const Mask& variant : kMasks) {
-      INFO("head_dim " << head_dim << ", " << variant.name);
-      AttentionProblem problem =
-          problem_of({0, 1, 64, 127, 129, 200, 65}, {129, 128, 1, 270, 127, 97, 0}, 2, head_dim);
-      problem.heads_kv = 1;
-      variant.apply(problem);
-      check_backward(split(problem));
-    }
+  // Every mask and head_dim, not every pair: each is two kernels to compile.
+  for (const auto& [head_dim, mask] : {std::pair{128, 0},
+                                       {128, 1},
+                                       {128, 2},
+                                       {128, 3},
+                                       {128, 4},
+                                       {128, 5},
+                                       {128, 6},
+                                       {64, 0},
+                                       {64, 4},
+                                       {96, 1}}) {
+    const Mask& variant = kMasks[mask];
+    INFO("head_dim " << head_dim << ", " << variant.name);
+    AttentionProblem problem =
+        problem_of({0, 1, 64, 127, 129, 200, 65}, {129, 128, 1, 270, 127, 97, 0}, 2, head_dim);
+    problem.heads_kv = 1;
+    variant.apply(problem);
+    check_backward(split(problem));
+  }
 }
 
 TEST_CASE("split backward: a broadcast Q, whose dQ stays on chip over a run of sequences",
@@ -53,7 +63,7 @@ TEST_CASE("split backward: a broadcast Q, whose dQ stays on chip over a run of s
   if (!hopper.ready()) return;
   // 70 heads: fewer runs than sequences on 132 SMs and more.  Two heads: a run for each.
   const std::vector<int32_t> many{40, 0, 3, 70, 0, 1, 129, 30, 0, 20, 64, 0}, few{129, 0, 300, 1, 64};
-  for (const auto& [head_dim, mask] : {std::pair{64, 4}, {96, 1}, {128, 0}, {128, 6}})
+  for (const auto& [head_dim, mask] : {std::pair{64, 4}, {96, 1}, {128, 0}})
     for (const bool long_runs : {false, true}) {
       const Mask& variant = kMasks[mask];
       INFO("head_dim " << head_dim << ", long runs " << long_runs << ", " << variant.name);
