@@ -22,6 +22,7 @@ TEST_CASE("the loss of a synchronisation is found: a sample of each forward kern
   const auto [file, only, sample] =
       GENERATE(table<std::string, std::string, int>({{"sm100.json", "1", 10},
                                                      {"sm100.json", "2", 10},
+                                                     {"sm100.json", "3", 10},
                                                      {"sm100_pair.json", "1", 10},
                                                      {"quantize.json", "1", 2}}));
   const Workplace workplace;
