@@ -64,18 +64,13 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
         "out, or run with --device emulator:b200",
         arch);
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
-  const int32_t longest = plan.q.longest();
-  // Four warpgroups cover the longest sequence with one tile, three would need two.
-  const bool four_units = longest > 3 * kUnitRows && longest <= 4 * kUnitRows;
-  KernelConfig config =
-      resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
-                            {{"head_dim", a.head_dim},
-                             {"mxfp8", mxfp8, true},
-                             {"right_mask", plan.window_right >= 0, true},
-                             {"left_mask", plan.window_left >= 0, true},
-                             {"dynamic_p", mxfp8 && a.p_scale == MXFA_P_DYNAMIC, true},
-                             {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
-                            a.kernel);
+  KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
+                                              {{"head_dim", a.head_dim},
+                                               {"mxfp8", mxfp8, true},
+                                               {"right_mask", plan.window_right >= 0, true},
+                                               {"left_mask", plan.window_left >= 0, true},
+                                               {"dynamic_p", mxfp8 && a.p_scale == MXFA_P_DYNAMIC, true}},
+                                              a.kernel);
   if (mxfp8 && config.at("tile_n") != kKeyTileRows)
     invalid(
         "kernel.tile_n is {}, but dtype is mxfp8: the reference points of P follow blocks of {} keys; leave "

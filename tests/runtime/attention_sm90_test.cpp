@@ -103,7 +103,6 @@ TEST_CASE("A Hopper launch has its tiles, boxes, counters and a CTA an SM", "[at
   CHECK(problem.description["grid"] == nlohmann::json({4, 1, 1}));
   CHECK(problem.description["tiles"] == params.tile_count);
   CHECK(problem.description["config"]["right_mask"] == false);
-  CHECK(!problem.description["config"].contains("four_unit_queries"));
 }
 
 TEST_CASE("kernel.max_ctas leaves SMs of a Hopper launch to others", "[attention]") {
@@ -218,18 +217,6 @@ TEST_CASE("Broadcast queries: O and LSE have batch times the rows of Q", "[atten
     problem.offsets_q = {0, 1 << 30};
     problem.attention.offsets_q = problem.offsets_q.data();
     CHECK_THAT(refusal(problem), Contains("batch 2 times 1073741824 queries are 2147483648 rows of O"));
-  }
-}
-
-TEST_CASE("Queries of 193 to 256 rows take the configuration with four warpgroups", "[attention]") {
-  for (const auto& [queries, tile_n] : {std::pair{192, 80}, {193, 64}, {256, 64}, {257, 80}}) {
-    INFO(queries);
-    const auto context = hopper();
-    Problem problem;
-    problem.offsets_q = {0, queries, queries + 5};
-    problem.attention.offsets_q = problem.offsets_q.data();
-    problem.launch(*context);
-    CHECK(problem.description["config"]["tile_n"] == tile_n);
   }
 }
 

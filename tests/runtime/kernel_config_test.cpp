@@ -98,13 +98,10 @@ TEST_CASE("The configurations that ship resolve for what the operations ask", "[
                                   nullptr)
                 .at("threads") >= 64);
   for (const int head_dim : {64, 96, 128})
-    for (const bool four_units : {false, true}) {
-      const auto config = resolve_kernel_config(
-          mxfa_embedded_kernel_configs, "attention_fwd_sm90", "sm_90a",
-          {{"head_dim", head_dim}, {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}},
-          nullptr);
-      CHECK(config.at("consumer_warpgroups") == (head_dim == 64 && four_units ? 4 : 3));
-    }
+    for (const bool mxfp8 : {false, true})
+      CHECK(resolve_kernel_config(mxfa_embedded_kernel_configs, "attention_fwd_sm90", "sm_90a",
+                                  {{"head_dim", head_dim}, {"mxfp8", mxfp8, true}}, nullptr)
+                .at("consumer_warpgroups") == (head_dim == 64 && !mxfp8 ? 4 : 3));
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 128})
       for (const bool mxfp8 : {false, true})

@@ -132,19 +132,17 @@ TEST_CASE(
     compiles_cleanly(nvrtc, "mxfp8_expand", "sm_90a", {{"head_dim", head_dim}});
     for (const bool right_mask : {false, true})
       for (const bool left_mask : {false, true}) {
-        const auto compiles = [&](bool mxfp8, bool dynamic_p, bool four_units) {
+        const auto compiles = [&](bool mxfp8, bool dynamic_p) {
           compiles_cleanly(nvrtc, "attention_fwd_sm90", "sm_90a",
                            {{"head_dim", head_dim},
                             {"mxfp8", mxfp8, true},
                             {"right_mask", right_mask, true},
                             {"left_mask", left_mask, true},
-                            {"dynamic_p", dynamic_p, true},
-                            {"four_unit_queries", four_units, true, ConfigField::Use::kChoiceOnly}});
+                            {"dynamic_p", dynamic_p, true}});
         };
-        compiles(false, false, false);
-        compiles(false, false, true);
-        compiles(true, false, false);
-        compiles(true, true, false);
+        compiles(false, false);
+        compiles(true, false);
+        compiles(true, true);
       }
   }
 }
