@@ -34,7 +34,8 @@ struct BackwardOptions {
   std::optional<int> dq_fp16;    // tiles are added in FP16, times two to this power; else in FP32
 };
 // What the Hopper kernels are compared with: rounded, with bounds.  BF16: at head_dim 64 the kernel of dK and
-// dV keeps only the rounded P; split: dQ has a kernel of its own.  MXFP8, on the values of the quantised operands: E4M3 P, and dS in BF16 or in square blocks.
+// dV keeps only the rounded P; split: dQ has a kernel of its own.  MXFP8, on the values of the quantised
+// operands: E4M3 P, and dS in BF16 or in square blocks.
 BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {}, bool split = false);
 BackwardOptions hopper_mxfp8_backward_numerics(bool square_ds, std::optional<int> dq_fp16 = {});
 
