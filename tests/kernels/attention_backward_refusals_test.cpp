@@ -94,6 +94,12 @@ TEST_CASE("sm_90a backward: options without a kernel are refused by name", "[gpu
         options.dkv_output = MXFA_MXFP8;
       },
       {"dkv_output mxfp8", "bf16"});
+  refused_plan(
+      [](auto& attention, auto&) {
+        attention.dtype = MXFA_MXFP8;
+        attention.kernel = R"({"method": "split"})";
+      },
+      {"kernel.method is split", "mxfp8"});
   refused_plan([](auto&, auto& options) { options.dkv_output = MXFA_MXFP8; }, {"dkv_output mxfp8"});
 }
 

@@ -73,6 +73,10 @@ MXFA_API const char* mxfa_error(const mxfa_context* context);
 /* MXFP8: E4M3 payload, a UE8M0 scale for each 32 elements. */
 typedef enum mxfa_dtype { MXFA_BF16 = 0, MXFA_MXFP8 = 1 } mxfa_dtype;
 typedef enum mxfa_scaling_mode { MXFA_RCEIL = 0, MXFA_FLOOR = 1 } mxfa_scaling_mode;
+/* Of the operands.  It also says how the attention backward rounds dS before dQ and dK: 1X32 to BF16, 32X32
+ * to MXFP8 in blocks of 32 queries x 32 keys.  Under a causal mask (or a right window) 32X32 lets later tokens
+ * into the rounding of earlier ones: dQ of a query may then differ in its last bits with tokens it does not
+ * see. */
 typedef enum mxfa_block { MXFA_BLOCK_1X32 = 0, MXFA_BLOCK_32X32 = 1 } mxfa_block;
 /* Scale of P, the softmax numerators of the second product.  Constant: 2^-8. */
 typedef enum mxfa_p_scale { MXFA_P_CONSTANT = 0, MXFA_P_DYNAMIC = 1 } mxfa_p_scale;
@@ -161,17 +165,23 @@ typedef struct mxfa_attention_backward_options {
  *
  * The workspace holds dQ in FP32, 4 * head_dim bytes (FP16: 2 * head_dim) a query and query head, each
  * sequence padded to 8 queries (with broadcast_q one Q, in up to 16 copies), and 8 bytes a query and query
- * head for LSE and delta, padded to 64 or 128 queries; mxfa_plan_describe lists its parts.  What it holds
- * before a launch does not matter. */
+ * head for LSE and delta, padded to 64 or 128 queries; MXFP8: and Q, K, V and dO in BF16.
+ * mxfa_plan_describe lists its parts.  What it holds before a launch does not matter. */
 MXFA_API mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const mxfa_attention* attention,
                                                   const mxfa_attention_backward_options* options,
                                                   mxfa_plan** plan);
 
 typedef struct mxfa_attention_backward_args {
   uint32_t size;
-  mxfa_tensor q, k, v; /* what the forward was given */
-  mxfa_tensor o;       /* what it wrote */
-  mxfa_tensor d_o;     /* BF16, the gradient of O; rows of O that see no key contribute nothing */
+  /* BF16: what the forward was given.  MXFP8: Q, K, V and dO with scales along D, all four.  Q and K are then
+   * the forward's; the forward's V has scales along the tokens, so V is quantised along D for the backward, or
+   * in blocks of 32x32, whose one payload has scales in both orientations.  dO of a broadcast Q has scales for
+   * `batch` sequences of that many queries. */
+  mxfa_tensor q, k, v;
+  mxfa_tensor o; /* BF16, what the forward wrote */
+  /* BF16 or MXFP8 as Q, the gradient of O; rows of O that see no key contribute nothing.  delta, the row sums
+   * of O * dO, takes it as it is here. */
+  mxfa_tensor d_o;
   /* Device, [heads_q, rows of O], what the forward wrote: natural logarithm, -inf for rows without a key. */
   const float* lse;
   /* BF16; every row of every sequence is written, +0 where nothing contributes.  Rows past the last offset
@@ -180,7 +190,7 @@ typedef struct mxfa_attention_backward_args {
   mxfa_tensor dk, dv; /* [total_k, heads_kv, head_dim] */
   void* workspace;    /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
 } mxfa_attention_backward_args;
-/* Launches up to three kernels on stream, in order; returns before they have run.  No queries and no keys:
+/* Launches up to four kernels on stream, in order; returns before they have run.  No queries and no keys:
  * success, no launch. */
 MXFA_API mxfa_status mxfa_attention_backward(mxfa_plan* plan, const mxfa_attention_backward_args* args,
                                              void* stream);
