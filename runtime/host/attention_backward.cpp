@@ -219,6 +219,7 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
   choice.costs = estimate_backward(
       {.head_dim = a.head_dim,
        .deterministic = plan.backward_options.deterministic != 0,
+       .right_mask = plan.window_right >= 0,
        .key_steps = keys.makespan,
        .key_steps_without = keys_without.makespan,
        .dq_blocks = choice.dq.makespan,
@@ -226,7 +227,7 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
        .dq_keys = int32_t(dq.at("tile_n")),
        .row_heads = double(plan.q.total()) * a.heads_q,
        .multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)});
-  const bool faster = choice.costs.measured && choice.costs.split < choice.costs.one_kernel;
+  const bool faster = choice.costs.split < choice.costs.one_kernel;
   if (asked == BackwardMethod::kSplit || (asked == BackwardMethod::kAutomatic && faster))
     choice.method = BackwardMethod::kSplit;
   choice.keys = choice.method == BackwardMethod::kSplit ? std::move(keys_without) : std::move(keys);
@@ -296,8 +297,7 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };
   plan.options["method"] = {{"chosen", split ? "split" : "one_kernel"},
                             {"one_kernel_clocks", std::round(choice.costs.one_kernel)},
-                            {"split_clocks", std::round(choice.costs.split)},
-                            {"measured", choice.costs.measured}};
+                            {"split_clocks", std::round(choice.costs.split)}};
   plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
   if (split) plan.options["schedule"]["dq_makespan"] = rounded(choice.dq.makespan);
   plan.options["workspace"] = {

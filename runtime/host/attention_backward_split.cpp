@@ -106,19 +106,21 @@ DqTilePlan list_runs(const RowTileProblem& p, int32_t head_dim, int32_t count) {
 }
 
 // SM clocks of a step of the one kernel (its tile of query rows by 128 keys; with turns), of the same without
-// dQ, and of 128 x 128 of the dQ kernel.
+// dQ, and of 128 x 128 of the dQ kernel: the times of the kernels on an H200 for 2 x 8192 tokens, 16 heads,
+// without a mask (docs/hopper.md), by the steps of the busiest SM, at 1.637 GHz.
 struct Coefficients {
   double step, step_with_turns, step_without_dq, dq_block;
-  bool measured;
 };
-// The first two follow from the fractions of cuBLAS in docs/hopper.md: five products of 4096 FLOP a clock
-// divided by 0.79 (0.75 at D = 64), times 1.47 and 1.41.  The others are predicted: four and three products
-// divided by 0.80 and 0.85.
 Coefficients coefficients_of(int32_t head_dim) {
-  if (head_dim == 64) return {3410, 4810, 2560, 1810, false};
-  if (head_dim == 96) return {2430, 3570, 1920, 2710, false};
-  return {3240, 4760, 2560, 3610, false};
+  if (head_dim == 64) return {3600, 5180, 3070, 2370};
+  if (head_dim == 96) return {2810, 4360, 2040, 2750};
+  return {3240, 5000, 2490, 3120};
 }
+// Tiles under a causal mask start apart and wait longer for their turns: measured, 1.8 (D = 128) and 1.5 (64)
+// times as long as without a mask.
+constexpr double kTurnsUnderMask = 1.5;
+// Zeroing and reading back the one kernel's accumulators, FP32: measured, 95 us for 268 MB, all SMs together.
+constexpr double kAccumulatorBytesAClock = 13;
 
 }  // namespace
 
@@ -143,11 +145,12 @@ DqTilePlan plan_dq_tiles(const RowTileProblem& p, int32_t head_dim) {
 
 BackwardCosts estimate_backward(const BackwardWork& work) {
   const Coefficients c = coefficients_of(work.head_dim);
-  // The one kernel's accumulators of dQ are zeroed and read back once, FP32.
-  const double accumulators = work.row_heads * work.head_dim * 8 / kMemoryBytesAClock / work.multiprocessors;
+  const double accumulators =
+      work.row_heads * work.head_dim * 8 / kAccumulatorBytesAClock / work.multiprocessors;
+  const double turns = work.right_mask ? kTurnsUnderMask : 1.0;
   const double block = double(work.dq_rows) * work.dq_keys / (128.0 * 128.0);
-  return {work.key_steps * (work.deterministic ? c.step_with_turns : c.step) + accumulators,
-          work.key_steps_without * c.step_without_dq + work.dq_blocks * block * c.dq_block, c.measured};
+  return {work.key_steps * (work.deterministic ? c.step_with_turns * turns : c.step) + accumulators,
+          work.key_steps_without * c.step_without_dq + work.dq_blocks * block * c.dq_block};
 }
 
 }  // namespace mxfa

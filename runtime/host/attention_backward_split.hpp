@@ -29,11 +29,10 @@ DqTilePlan plan_dq_tiles(const RowTileProblem& problem, int32_t head_dim);
 // What the two ways are estimated to take, in SM clocks.
 struct BackwardCosts {
   double one_kernel = 0, split = 0;
-  bool measured = false;  // whether the coefficients of both come from a GPU
 };
 struct BackwardWork {
   int32_t head_dim;
-  bool deterministic;
+  bool deterministic, right_mask;
   double key_steps;          // makespan of the one kernel's list (attention_backward_tiles.hpp)
   double key_steps_without;  // of the list without dQ
   double dq_blocks;          // makespan of DqTilePlan ...
