@@ -65,6 +65,26 @@ TEST_CASE("attention backward on Hopper has no hazard", "[gpu][hazard][sm_90]") 
   check_gradient_bounds(inputs, run_backward(inputs));
 }
 
+TEST_CASE("attention backward on Hopper by the split pair has no hazard", "[gpu][hazard][sm_90][split]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const bool broadcast : {false, true}) {
+    CAPTURE(broadcast);
+    AttentionProblem problem = broadcast ? problem_of({75}, {170, 0, 3, 140}, 2, 128)
+                                         : problem_of({75, 1, 130, 0}, {170, 9, 3, 20}, 2, 128);
+    problem.broadcast_q = broadcast;
+    problem.causal = true;
+    BackwardInputs inputs = make_backward(problem);
+    inputs.forward.kernel = R"({"method": "split"})";
+    for (const std::string& order : schedules(1)) {
+      CAPTURE(order);
+      const Schedule schedule(order);
+      const Checked checked;
+      check_gradient_bounds(inputs, run_backward(inputs));
+    }
+  }
+}
+
 TEST_CASE("the quantiser has no hazard", "[hazard][any_arch]") {
   const Checked checked;
   const std::vector<uint16_t> x(size_t{170} * 2 * 128, 0x3fc0);
