@@ -89,6 +89,7 @@ TEST_CASE("without queries or without a batch there are no tiles of dQ", "[tiles
 TEST_CASE("turns and accumulators of dQ are costs of the one kernel alone", "[backward][split]") {
   BackwardWork work{.head_dim = 128,
                     .deterministic = false,
+                    .right_mask = false,
                     .key_steps = 100,
                     .key_steps_without = 100,
                     .dq_blocks = 100,
