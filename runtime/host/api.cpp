@@ -1,7 +1,7 @@
 // The entry points of mxfa.h that belong to no single operation: contexts, errors, plans.
 #include <new>
 
-#include "host/plan.hpp"
+#include "host/attention_lengths.hpp"
 
 namespace mxfa {
 namespace {
@@ -65,6 +65,12 @@ mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream) {
     });
     plan->prepared.insert(address);
   });
+}
+
+mxfa_status mxfa_plan_check(mxfa_plan* plan, void* workspace, void* stream) {
+  if (!plan) return MXFA_ERROR_INVALID;
+  return mxfa::entry_point(
+      plan->context, [&] { mxfa::check_device_lengths(*plan, workspace, static_cast<CUstream>(stream)); });
 }
 
 const char* mxfa_plan_describe(mxfa_plan* plan) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "host/attention_lengths.hpp"
 #include "host/attention_options.hpp"
 #include "host/attention_schedule.hpp"
 #include "host/attention_tiles.hpp"
@@ -43,6 +44,7 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
   const std::string& arch = context.driver.arch;
   if (arch != "sm_90a") {
     const bool pair = override_or(a.kernel, "ctas_per_tile", 1) == 2;
+    if (pair && plan.k.capacity) refuse_with_capacity("kernel.ctas_per_tile is 2", "leave it out");
     if (pair) check_pair_support(plan);
     return resolve_kernel_config(context.configs, pair ? "attention_fwd_sm100_pair" : "attention_fwd_sm100",
                                  arch,
@@ -64,6 +66,8 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
         "out, or run with --device emulator:b200",
         arch);
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
+  if (mxfp8 && plan.k.capacity)
+    refuse_with_capacity(fmt::format("dtype is mxfp8 on {}", arch), "choose dtype bf16");
   KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
                                               {{"head_dim", a.head_dim},
                                                {"mxfp8", mxfp8, true},
@@ -123,6 +127,31 @@ int32_t resident_ctas(const Driver& driver, const KernelConfig& config) {
   const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const int32_t max_ctas = int32_t(config.at("max_ctas"));
   return max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
+}
+
+// Of the options that only the host can decide, those that it is not left to.
+void check_capacity_sm100(KernelConfig& config) {
+  const auto scheduler = Scheduler(config.at("scheduler"));
+  if (scheduler != Scheduler::kAutomatic && scheduler != Scheduler::kZigzag)
+    refuse_with_capacity(fmt::format("kernel.scheduler is {}", scheduler_name(scheduler)),
+                         "choose automatic or zigzag");
+  if (config.at("pack_heads") == 2)
+    refuse_with_capacity("kernel.pack_heads is on", "choose automatic or off");
+}
+
+void add_device_tiles(mxfa_plan& plan) {
+  const KernelConfig& config = plan.config;
+  const bool sm90 = config.arch == "sm_90a";
+  const int32_t tile_rows = int32_t(plan.kernel->tables.tile_rows);
+  add_device_lengths(plan, {.of_keys = false,
+                            .heads = plan.attention.heads_q,
+                            .tile_rows = tile_rows,
+                            .unit_rows = sm90 ? kUnitRows : tile_rows,
+                            .block_rows = key_rows(config),
+                            .in_order = false,
+                            .zigzag = !sm90,
+                            .max_ctas = resident_ctas(plan.context->driver, config),
+                            .q_tile_rows = 0});
 }
 
 void add_tiles_sm100(mxfa_plan& plan, KernelConfig& config) {
@@ -218,14 +247,20 @@ std::unique_ptr<mxfa_plan> plan_attention(mxfa_context& context, const mxfa_atte
 
   const CurrentContext current(context);
   const bool sm90 = context.driver.arch == "sm_90a";
-  if (!sm90) add_tiles_sm100(*plan, config);
+  const bool capacity = plan->k.capacity.has_value();
+  if (!sm90 && capacity) check_capacity_sm100(config);
+  if (!sm90 && !capacity) add_tiles_sm100(*plan, config);
   plan->config = config;
   plan->kernel = &context.kernel(config, sizeof(abi::AttentionForwardParams));
-  if (sm90) add_tiles_sm90(*plan);
-  plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
-  plan->at_offsets_k = plan->workspace.add(plan->k.offsets);
-  plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
-  plan->at_scale_offsets_k = plan->workspace.add(plan->k.scale_offsets);
+  if (capacity) {
+    add_device_tiles(*plan);
+  } else {
+    if (sm90) add_tiles_sm90(*plan);
+    plan->at_offsets_q = plan->workspace.add(plan->q.offsets);
+    plan->at_offsets_k = plan->workspace.add(plan->k.offsets);
+    plan->at_scale_offsets_q = plan->workspace.add(plan->q.scale_offsets);
+    plan->at_scale_offsets_k = plan->workspace.add(plan->k.scale_offsets);
+  }
   if (sm90 && attention.dtype == MXFA_MXFP8) {
     const uint64_t at_q = plan->at_offsets_q, at_k = plan->at_offsets_k;
     const uint64_t sf_q = plan->at_scale_offsets_q, sf_k = plan->at_scale_offsets_k;
@@ -242,12 +277,11 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
   const mxfa_attention& a = plan.attention;
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
   const int32_t element = mxfp8 ? 1 : 2;
-  constexpr char kLastQ[] = "offsets_q: the last offset", kLastK[] = "offsets_k: the last offset";
-  check_tensor(args.q, {"Q", kLastQ, a.heads_q, a.head_dim, element, plan.q.total()});
-  check_tensor(args.k, {"K", kLastK, a.heads_kv, a.head_dim, element, plan.k.total()});
-  check_tensor(args.v, {"V", kLastK, a.heads_kv, a.head_dim, element, plan.k.total()});
-  check_tensor(args.o, {"O", a.broadcast_q ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ,
-                        a.heads_q, a.head_dim, 2, plan.rows_o});
+  const RowsAre rows_are = rows_are_of(plan);
+  check_tensor(args.q, {"Q", rows_are.q, a.heads_q, a.head_dim, element, plan.q.total()});
+  check_tensor(args.k, {"K", rows_are.k, a.heads_kv, a.head_dim, element, plan.k.total()});
+  check_tensor(args.v, {"V", rows_are.k, a.heads_kv, a.head_dim, element, plan.k.total()});
+  check_tensor(args.o, {"O", rows_are.o, a.heads_q, a.head_dim, 2, plan.rows_o});
   if (mxfp8) {
     check_scales(args.q.scales, "Q", MXFA_SCALE_ALONG_D, a.heads_q, plan.q.scale_rows());
     check_scales(args.k.scales, "K", MXFA_SCALE_ALONG_D, a.heads_kv, plan.k.scale_rows());
@@ -259,6 +293,7 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_forward_args& ar
   }
   refuse_scales(args.o.scales, "O.scales", "O is bf16");
   if (args.lse) check_aligned(args.lse, 4, "lse");
+  check_offsets_pointers(plan, args.offsets_q, args.offsets_k);
 }
 
 void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, CUstream stream) {
@@ -318,10 +353,12 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
   params.scale_log2 = scale_log2_of(a.scale);
   params.window_left = plan.window_left, params.window_right = plan.window_right;
   params.broadcast_q = a.broadcast_q != 0;
+  params.device_batch = plan.k.capacity ? a.batch : 0;
   if (sm90) params.counters = workspace + plan.at_counters;
 
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] {
+    if (plan.k.capacity) launch_lengths(plan, workspace, args.offsets_q, args.offsets_k, stream);
     launch_expand(plan, {&args.q, &args.k, &args.v}, workspace, stream);
     launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
   });

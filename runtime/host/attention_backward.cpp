@@ -4,6 +4,7 @@
 
 #include "host/attention_backward_split.hpp"
 #include "host/attention_backward_tiles.hpp"
+#include "host/attention_lengths.hpp"
 #include "host/attention_options.hpp"
 #include "host/expand.hpp"
 #include "host/tensor_map.hpp"
@@ -100,6 +101,8 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
 bool walks_are_short(const mxfa_plan& plan) {
   constexpr int64_t kRows = 3072, kTileKeys = 128;
   const bool broadcast = plan.attention.broadcast_q != 0;
+  if (plan.k.capacity)
+    return int64_t{plan.q.longest()} * (plan.attention.heads_q / plan.attention.heads_kv) < kRows;
   int64_t tiles = 0, rows = 0;
   for (int32_t b = 0; b < plan.k.batch(); ++b) {
     const int64_t of_sequence = (plan.k.length(b) + kTileKeys - 1) / kTileKeys;
@@ -199,6 +202,11 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
         asked != BackwardMethod::kSplit && override_or(a.kernel, name, 0) != 0)
       invalid("kernel.{} belongs to the split pair; set kernel.method to split, or leave {} out", name, name);
   Choice choice;
+  if (plan.k.capacity) {
+    if (asked == BackwardMethod::kSplit)
+      refuse_with_capacity("kernel.method is split", "choose automatic or one_kernel");
+    return choice;
+  }
   KeyTilePlan keys = list_key_tiles(plan, true);
   // More tiles of dQ than this are listed for a caller who asks for them, not to compare.
   constexpr int64_t kMostCompared = int64_t{1} << 22, kTileRows = 64;
@@ -234,52 +242,73 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
   return choice;
 }
 
+// The lists of tiles of keys and of queries, offsets and counters.  Returns the number of tiles of queries.
+size_t add_lists(mxfa_plan& plan, const std::vector<KeyTile>& keys) {
+  const mxfa_attention& a = plan.attention;
+  const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
+  const int32_t multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  if (plan.k.capacity) {
+    constexpr int32_t kTileKeys = 128;
+    add_device_lengths(plan, {.of_keys = true,
+                              .heads = a.heads_kv,
+                              .tile_rows = kTileKeys,
+                              .unit_rows = kTileKeys,
+                              .block_rows = rows,
+                              .in_order = plan.backward_options.deterministic != 0,
+                              .zigzag = false,
+                              .max_ctas = multiprocessors,
+                              .q_tile_rows = rows});
+    return size_t(plan.lengths.params.q_tile_slots);
+  }
+  plan.tile_count = plan.slot_count = uint32_t(keys.size());
+  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
+  const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, a.broadcast_q != 0, rows);
+  plan.at_tiles = plan.workspace.add(keys);
+  plan.backward.at_q_tiles = plan.workspace.add(queries);
+  plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
+  plan.at_offsets_q = plan.workspace.add(plan.q.offsets);
+  plan.at_offsets_k = plan.workspace.add(plan.k.offsets);
+  return queries.size();
+}
+
 void add_tiles(mxfa_plan& plan, const Choice& choice) {
   const mxfa_attention& a = plan.attention;
-  const Driver& driver = plan.context->driver;
   BackwardPlan& backward = plan.backward;
   const bool broadcast = a.broadcast_q != 0, split = choice.method == BackwardMethod::kSplit;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
-  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int32_t multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const KeyTilePlan& keys = choice.keys;
-  plan.tile_count = plan.slot_count = uint32_t(keys.tiles.size());
-  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
-  const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, broadcast, rows);
+  const auto query_tiles = int64_t(add_lists(plan, keys.tiles));
 
   // src/attention/attention_bwd_params.cuh: a sequence starts at offset / rows + its number.
   const int64_t total = plan.q.total();
   const auto padded = [&](int64_t of) {
     return broadcast ? (total + of - 1) / of : total / of + plan.q.batch();
   };
-  const int64_t stat_tiles = broadcast ? int64_t(queries.size()) : padded(rows);
+  const int64_t stat_tiles = broadcast ? query_tiles : padded(rows);
   const int64_t dq_units = padded(kDqUnitRows);
   const int64_t dq_element = plan.backward_options.dq_accumulate == MXFA_DQ_FP16 ? 2 : 4;
   const int64_t dq_bytes = a.heads_q * dq_units * kDqUnitRows * a.head_dim * dq_element;
   backward.dq_replicas = split ? choice.dq.run_count() : choose_replicas(plan, dq_bytes);
-  const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : int64_t(queries.size());
+  const int64_t finish_tiles = broadcast ? (total + rows - 1) / rows : query_tiles;
   const int64_t limit = INT32_MAX / a.heads_q;
   // The kernel numbers units, and with turns panels of units, in 32 bits.
   const bool deterministic = plan.backward_options.deterministic != 0 && !split;
   const int64_t numbered = backward.dq_replicas * dq_units * (deterministic ? 2 : 1);
-  if (int64_t(queries.size()) > limit || stat_tiles > limit || numbered > limit)
+  if (query_tiles > limit || stat_tiles > limit || numbered > limit)
     invalid("offsets_q: {} tiles of {} rows and {} units of dQ times {} heads; the limit of a launch is {}",
-            std::max<int64_t>(queries.size(), stat_tiles), rows, numbered, a.heads_q, INT32_MAX);
+            std::max(query_tiles, stat_tiles), rows, numbered, a.heads_q, INT32_MAX);
   backward.stat_tiles = int32_t(stat_tiles);
   backward.dq_units = int32_t(dq_units);
   // Without a tile of keys nothing is added: dQ is written as the sum over no replica.
   const bool sums = plan.grid > 0 && total > 0;
   if (!sums) backward.dq_replicas = 0;
-  backward.prepare_grid = sums ? uint32_t(queries.size()) * a.heads_q : 0;
+  backward.prepare_grid = sums ? uint32_t(query_tiles) * a.heads_q : 0;
   if (!split || broadcast) backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
   // Without broadcast_q a sequence without keys gets its zeros from the dQ kernel, with it from finish.
   if (split && (sums || !broadcast)) backward.dq_tile_count = int32_t(choice.dq.tiles.size());
   backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, multiprocessors));
 
-  plan.at_tiles = plan.workspace.add(keys.tiles);
-  backward.at_q_tiles = plan.workspace.add(queries);
-  plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
-  plan.at_offsets_q = plan.workspace.add(plan.q.offsets);
-  plan.at_offsets_k = plan.workspace.add(plan.k.offsets);
   if (split) {
     backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
     backward.at_dq_runs = plan.workspace.add(choice.dq.runs);
@@ -298,14 +327,15 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   plan.options["method"] = {{"chosen", split ? "split" : "one_kernel"},
                             {"one_kernel_clocks", std::round(choice.costs.one_kernel)},
                             {"split_clocks", std::round(choice.costs.split)}};
-  plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
+  if (!plan.k.capacity)
+    plan.options["schedule"] = {{"makespan", rounded(keys.makespan)}, {"mean", rounded(keys.mean)}};
   if (split) plan.options["schedule"]["dq_makespan"] = rounded(choice.dq.makespan);
   plan.options["workspace"] = {
       {{"part", "offsets and tile lists"},
        {"bytes", image_bytes},
        {"formula",
-        fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, {}offsets", plan.tile_count,
-                    queries.size(), split ? fmt::format("16 * {} of dQ, ", backward.dq_tile_count) : "")}},
+        fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, {}offsets", plan.tile_count, query_tiles,
+                    split ? fmt::format("16 * {} of dQ, ", backward.dq_tile_count) : "")}},
       {{"part", "LSE and delta"},
        {"bytes", statistics_bytes},
        {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
@@ -342,6 +372,8 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
   const std::string& arch = context.driver.arch;
   check_support(attention, plan->backward_options, arch);
   read_lengths(attention, *plan);
+  if (plan->k.capacity && attention.dtype == MXFA_MXFP8)
+    refuse_with_capacity("dtype is mxfp8 in attn_bwd", "choose dtype bf16");
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   const auto [left, right] = effective_windows(attention, plan->q, plan->k);
   plan->window_left = left, plan->window_right = right;
@@ -398,8 +430,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
 
 void check_operands(const mxfa_plan& plan, const mxfa_attention_backward_args& args) {
   const mxfa_attention& a = plan.attention;
-  constexpr char kLastQ[] = "offsets_q: the last offset", kLastK[] = "offsets_k: the last offset";
-  const char* rows_o_are = a.broadcast_q ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ;
+  const RowsAre rows_are = rows_are_of(plan);
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
   // scale_rows: of an MXFP8 operand, -1 where the tensor is BF16.
   const int32_t scale_rows_q = mxfp8 ? plan.q.scale_rows() : -1,
@@ -408,15 +439,15 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_backward_args& a
     const mxfa_tensor& tensor;
     const char *name, *scales, *rows_are;
     int32_t heads, rows, scale_rows;
-  } operands[] = {{args.q, "Q", "Q.scales", kLastQ, a.heads_q, plan.q.total(), scale_rows_q},
-                  {args.k, "K", "K.scales", kLastK, a.heads_kv, plan.k.total(), scale_rows_k},
-                  {args.v, "V", "V.scales", kLastK, a.heads_kv, plan.k.total(), scale_rows_k},
-                  {args.o, "O", "O.scales", rows_o_are, a.heads_q, plan.rows_o, -1},
-                  {args.d_o, "dO", "dO.scales", rows_o_are, a.heads_q, plan.rows_o,
+  } operands[] = {{args.q, "Q", "Q.scales", rows_are.q, a.heads_q, plan.q.total(), scale_rows_q},
+                  {args.k, "K", "K.scales", rows_are.k, a.heads_kv, plan.k.total(), scale_rows_k},
+                  {args.v, "V", "V.scales", rows_are.k, a.heads_kv, plan.k.total(), scale_rows_k},
+                  {args.o, "O", "O.scales", rows_are.o, a.heads_q, plan.rows_o, -1},
+                  {args.d_o, "dO", "dO.scales", rows_are.o, a.heads_q, plan.rows_o,
                    mxfp8 ? plan.backward.scale_rows_o : -1},
-                  {args.dq, "dQ", "dQ.scales", kLastQ, a.heads_q, plan.q.total(), -1},
-                  {args.dk, "dK", "dK.scales", kLastK, a.heads_kv, plan.k.total(), -1},
-                  {args.dv, "dV", "dV.scales", kLastK, a.heads_kv, plan.k.total(), -1}};
+                  {args.dq, "dQ", "dQ.scales", rows_are.q, a.heads_q, plan.q.total(), -1},
+                  {args.dk, "dK", "dK.scales", rows_are.k, a.heads_kv, plan.k.total(), -1},
+                  {args.dv, "dV", "dV.scales", rows_are.k, a.heads_kv, plan.k.total(), -1}};
   for (const auto& o : operands) {
     const bool scaled = o.scale_rows >= 0;
     check_tensor(o.tensor, {o.name, o.rows_are, o.heads, a.head_dim, scaled ? 1 : 2, o.rows});
@@ -427,6 +458,7 @@ void check_operands(const mxfa_plan& plan, const mxfa_attention_backward_args& a
     }
   }
   if (plan.rows_o > 0) check_aligned(args.lse, 4, "lse");
+  check_offsets_pointers(plan, args.offsets_q, args.offsets_k);
 }
 
 void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, CUstream stream) {
@@ -507,6 +539,7 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
 
   const CurrentContext current(*plan.context);
   device_work(*plan.context, [&] {
+    if (plan.k.capacity) launch_lengths(plan, workspace, args.offsets_q, args.offsets_k, stream);
     launch_expand(plan, {&args.q, &args.k, &args.v, &args.d_o}, workspace, stream);
     if (backward.prepare_grid > 0) {
       abi::AttentionBackwardParams prepare = params;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "host/attention_lengths.hpp"
+
 namespace mxfa {
 namespace {
 
@@ -50,13 +52,26 @@ void check_attention(const mxfa_attention& a) {
 void read_lengths(const mxfa_attention& a, mxfa_plan& plan) {
   const bool broadcast = a.broadcast_q != 0;
   if (broadcast && a.batch < 0) invalid("batch is {}; it must be at least 0", a.batch);
-  plan.q = read_sequences("offsets_q", broadcast ? 1 : a.batch, a.offsets_q);
-  plan.k = read_sequences("offsets_k", a.batch, a.offsets_k);
+  if (has_capacity(a)) {
+    read_capacity(a, plan);
+  } else {
+    plan.q = read_sequences("offsets_q", broadcast ? 1 : a.batch, a.offsets_q);
+    plan.k = read_sequences("offsets_k", a.batch, a.offsets_k);
+  }
   const int64_t rows_o = broadcast ? int64_t{a.batch} * plan.q.total() : plan.q.total();
   if (rows_o >= INT32_MAX)
     invalid("broadcast_q: batch {} times {} queries are {} rows of O; the limit is {}", a.batch,
             plan.q.total(), rows_o, INT32_MAX - 1);
   plan.rows_o = int32_t(rows_o);
+}
+
+RowsAre rows_are_of(const mxfa_plan& plan) {
+  const bool broadcast = plan.attention.broadcast_q != 0;
+  if (plan.k.capacity)
+    return {"max_total_q", "max_total_k", broadcast ? "broadcast_q: batch times max_total_q" : "max_total_q"};
+  static constexpr char kLastQ[] = "offsets_q: the last offset";
+  return {kLastQ, "offsets_k: the last offset",
+          broadcast ? "broadcast_q: batch times the last offset of offsets_q" : kLastQ};
 }
 
 Windows effective_windows(const mxfa_attention& a, const Sequences& q, const Sequences& k) {
@@ -84,7 +99,7 @@ float scale_log2_of(float scale) {
 
 nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
-  return {
+  nlohmann::ordered_json options = {
       {"op", op},
       {"dtype", a.dtype == MXFA_MXFP8 ? "mxfp8" : "bf16"},
       {"head_dim", a.head_dim},
@@ -101,6 +116,9 @@ nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan)
       {"window", {a.window_left, a.window_right}},
       {"scale", a.scale},
   };
+  // total, longest and rows_o are then what they may be.
+  if (plan.k.capacity) options["lengths"] = "device";
+  return options;
 }
 
 nlohmann::ordered_json resolved_mxfp8(const mxfa_plan& plan) {

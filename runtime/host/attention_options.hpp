@@ -16,6 +16,12 @@ void check_attention(const mxfa_attention& attention);
 // Reads and checks the lengths of `attention` into the plan: q, k, rows_o.
 void read_lengths(const mxfa_attention& attention, mxfa_plan& plan);
 
+// Where the rows of Q, K and O come from, for the messages of check_tensor.
+struct RowsAre {
+  const char *q, *k, *o;
+};
+RowsAre rows_are_of(const mxfa_plan& plan);
+
 // Windows as the kernels take them: causal is a right window of 0, and a window that no sequence can
 // feel is none, so that it costs no mask.
 struct Windows {

@@ -101,7 +101,8 @@ std::string describe_plan(const mxfa_plan& plan) {
   };
   Json others = Json::array();
   const BackwardPlan& backward = plan.backward;
-  for (const auto& [other, other_grid] : {std::pair{plan.expand.kernel, plan.expand.grid},
+  for (const auto& [other, other_grid] : {std::pair{plan.lengths.kernel, plan.lengths.grid},
+                                          {plan.expand.kernel, plan.expand.grid},
                                           {backward.prepare, backward.prepare_grid},
                                           {backward.dq, backward.dq_grid},
                                           {backward.finish, backward.finish_grid}})

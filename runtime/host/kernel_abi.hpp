@@ -29,7 +29,8 @@ struct AttentionForwardParams {
   // entries c, c + grid, ..., up to the first of batch -1; with launch control entry c, the one of number
   // `following`, and so on (0 ends the chain), then as many chains of CTAs that will not start as it is
   // granted.  sm90: {batch, head_q, first row, rows}, rows a multiple of 64; the first min(grid,
-  // tile_count) belong to the CTAs of these numbers, the others to whoever is free, in this order.
+  // tile_count) belong to the CTAs of these numbers, the others to whoever is free, in this order, up to the
+  // first of batch -1.
   uint64_t tiles;
   uint64_t offsets_q, offsets_k;              // device, int32[batch+1]; offsets_q int32[2] with broadcast_q
   uint64_t scale_offsets_q, scale_offsets_k;  // device, int32[batch+1], multiples of 128
@@ -41,6 +42,8 @@ struct AttentionForwardParams {
   float scale_log2;                      // softmax scale * log2(e), > 0 and normal
   int32_t window_left, window_right;     // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;  // 1: every sequence takes rows [0, offsets_q[1]) of Q; O has its own rows
+  // Sequences, if the lengths lie in device memory: S is the last of scale_offsets_q or _k then.  Else 0.
+  int32_t device_batch;
   // sm90 only.
   uint64_t counters;  // device, int32[2], zero before and after a launch: next tile, CTAs that have finished
 };
@@ -82,6 +85,27 @@ struct AttentionBackwardDqParams {
   int32_t stat_tiles, dq_units;
   float scale, scale_log2;
   int32_t window_left, window_right;
+};
+
+// attention_lengths: the lists of both for lengths that lie in device memory.
+struct AttentionLengthsParams {
+  uint64_t offsets_q, offsets_k;  // the caller's: int32[batch + 1]; offsets_q int32[2] with broadcast_q
+  // All of the following are written.  The same, or all 0 where they are wrong.
+  uint64_t checked_q, checked_k;
+  uint64_t scale_offsets_q, scale_offsets_k;  // 0: not wanted
+  uint64_t tiles, q_tiles;                    // as above, batch -1 ends a list; q_tiles: 0, not wanted
+  uint64_t error;                             // int32[8], lengths_error of attention_lengths.cpp
+  int32_t batch, broadcast_q;
+  int32_t max_total_q, max_total_k;  // the capacity
+  int32_t max_length_q, max_length_k;
+  int32_t of_keys;                           // tiles are of keys, and see queries; else the reverse
+  int32_t heads;                             // that tiles are made for
+  int32_t tile_rows, unit_rows, block_rows;  // of a tile at most; they are multiples of unit_rows; of a step
+  int32_t window_left, window_right;         // of a row of the tile; of keys: what the queries have, swapped
+  int32_t in_order;                          // tiles of a sequence stand in its order and carry a rank
+  int32_t grid, zigzag;                      // of the attention kernel; dealt to its CTAs forth and back
+  int32_t tile_slots;                        // entries of `tiles`
+  int32_t q_tile_rows, q_tile_slots;         // likewise, of q_tiles
 };
 
 // mxfp8_quantize.  Grid: scale_tiles * heads CTAs, head fastest.

@@ -7,7 +7,16 @@
 
 namespace mxfa {
 
+int32_t Sequences::scale_rows() const {
+  if (!capacity) return scale_offsets.back();
+  // Each sequence that has a token may add up to 127 rows.
+  const int64_t sequences = std::min(capacity->batch, capacity->total);
+  const int64_t tiles = (capacity->total + sequences * (kScaleTileRows - 1)) / kScaleTileRows;
+  return int32_t(tiles * kScaleTileRows);
+}
+
 int32_t Sequences::longest() const {
+  if (capacity) return capacity->longest;
   int32_t longest = 0;
   for (int32_t b = 0; b < batch(); ++b) longest = std::max(longest, length(b));
   return longest;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,10 +21,15 @@ struct Sequences {
   std::vector<int32_t> offsets;  // batch + 1
   std::vector<int32_t>
       scale_offsets;  // batch + 1: starts of each sequence in scale storage, multiples of 128
-  int32_t batch() const { return int32_t(offsets.size()) - 1; }
+  // Lengths in device memory: what they may be; no offsets, and no length() then.
+  struct Capacity {
+    int32_t batch, total, longest;
+  };
+  std::optional<Capacity> capacity;
+  int32_t batch() const { return capacity ? capacity->batch : int32_t(offsets.size()) - 1; }
   int32_t length(int32_t b) const { return offsets[b + 1] - offsets[b]; }
-  int32_t total() const { return offsets.back(); }
-  int32_t scale_rows() const { return scale_offsets.back(); }  // S
+  int32_t total() const { return capacity ? capacity->total : offsets.back(); }
+  int32_t scale_rows() const;  // S, or the most that it can be
   int32_t longest() const;
 };
 
@@ -86,6 +92,14 @@ struct ExpandPlan {
   std::vector<Operand> operands;
 };
 
+// What a plan for lengths in device memory has beside; attention_lengths.hpp.
+struct LengthsPlan {
+  Kernel* kernel = nullptr;              // owned by the context; null: the host knew the lengths
+  abi::AttentionLengthsParams params{};  // but for the addresses
+  uint32_t grid = 0;
+  uint64_t at_error = 0;  // in the workspace
+};
+
 }  // namespace mxfa
 
 struct mxfa_plan {
@@ -110,6 +124,7 @@ struct mxfa_plan {
   mxfa_attention_backward_options backward_options{};  // kAttentionBackward
   mxfa::BackwardPlan backward;                         // kAttentionBackward
   mxfa::ExpandPlan expand;                             // of both attentions
+  mxfa::LengthsPlan lengths;                           // of both attentions
   mxfa_quantize_desc quantize{};                       // kQuantize
 
   // The workspace of a launch: given, aligned and prepared.

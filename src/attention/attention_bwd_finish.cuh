@@ -30,6 +30,7 @@ struct AttentionBwdFinish {
       const int32_t* entry = pointer<const int32_t>(p.q_tiles) + 2 * index;
       batch = ld_global_s32(entry);
       m = ld_global_s32(entry + 1);
+      if (batch < 0) return;  // a spare slot of attention_lengths
     }
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
     int row = kRows * m + 16 * warp;

@@ -51,10 +51,22 @@ struct AttentionBwdPrepare {
     for (int64_t i = first; i < end; i += 16 * step) st_global_v4(accumulator + i, {0, 0, 0, 0});
   }
 
+  // A grid-th part of all accumulators.
+  MXFA_DEVICE static void zero_part(const AttentionBackwardParams& p) {
+    int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, threads = int64_t(gridDim.x) * kThreads;
+    int64_t units = int64_t(p.dq_replicas) * p.heads_q * p.dq_units;
+    zero(pointer<uint8_t>(p.dq_accumulator), 16 * thread, units * dq_unit_bytes(kD, kDqFp16), threads);
+    zero_turns(p, thread, units, threads);
+  }
+
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
     int head = blockIdx.x % p.heads_q;
     const int32_t* entry = pointer<const int32_t>(p.q_tiles) + 2 * (blockIdx.x / p.heads_q);
     int batch = ld_global_s32(entry), m = ld_global_s32(entry + 1);
+    if (batch < 0) {  // a spare slot of attention_lengths
+      if (p.broadcast_q) zero_part(p);
+      return;
+    }
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     int64_t o_first = p.broadcast_q ? int64_t(batch) * q.length : q.first;
     int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_start(q.first, batch, kRows);
@@ -70,20 +82,17 @@ struct AttentionBwdPrepare {
       d_out[i] = ld_global_nc_v4_if(
           pointer<const bf16_bits>(p.d_out_rows) + (o_first + row) * p.stride_d_out + column, valid);
     }
-    // The accumulators: this tile's own, or, where sequences share them, a grid-th part of all.
-    uint8_t* accumulator = pointer<uint8_t>(p.dq_accumulator);
-    constexpr int64_t kUnitBytes = dq_unit_bytes(kD, kDqFp16);
+    // The accumulators: this tile's own, or, where sequences share them, a part of all.
     if (p.dq_accumulator == 0) {
       // attention_bwd_dq_sm90 adds nothing in memory
     } else if (p.broadcast_q) {
-      int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x, threads = int64_t(gridDim.x) * kThreads;
-      int64_t units = int64_t(p.dq_replicas) * p.heads_q * p.dq_units;
-      zero(accumulator, 16 * thread, units * kUnitBytes, threads);
-      zero_turns(p, thread, units, threads);
+      zero_part(p);
     } else {
+      constexpr int64_t kUnitBytes = dq_unit_bytes(kD, kDqFp16);
       int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
       int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
-      zero(accumulator + unit * kUnitBytes, 16 * threadIdx.x, units * kUnitBytes, kThreads);
+      zero(pointer<uint8_t>(p.dq_accumulator) + unit * kUnitBytes, 16 * threadIdx.x, units * kUnitBytes,
+           kThreads);
       zero_turns(p, unit + threadIdx.x, unit + units, kThreads);
     }
     float* statistics =

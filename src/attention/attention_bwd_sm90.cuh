@@ -89,6 +89,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
          index < p.tile_count; index = given + atom_add_acq_rel_gpu_s32(counters, 1)) {
       TileSource source = read_tile(p, index);
       const Tile& t = source.tile;
+      if (t.keys == 0) break;  // the end of a list that attention_lengths wrote
       publish(t);
       int count = (t.m_end - t.m_begin) * ratio;
       for (int which = 0; which < 2; ++which) {

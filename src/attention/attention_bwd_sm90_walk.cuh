@@ -35,6 +35,8 @@ struct AttentionBwdSm90Walk : AttentionBwdSm90Tables {
     U32x4 entry = ld_global_nc_v4(pointer<const U32x4>(p.tiles) + index);
     int32_t batch = entry.x;
     TileSource s;
+    s.tile.keys = batch < 0 ? 0 : entry.w % 256;
+    if (batch < 0) return s;
     s.q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
     s.d_out = {p.broadcast_q ? batch * s.q.length : s.q.first, s.q.length};
@@ -48,7 +50,6 @@ struct AttentionBwdSm90Walk : AttentionBwdSm90Tables {
         p.broadcast_q ? batch * ceil_div(s.q.length, kTileM) : padded_start(s.q.first, batch, kTileM);
     t.head = entry.y;
     t.key_row = entry.z;
-    t.keys = entry.w % 256;
     t.q_length = s.q.length;
     t.k_length = s.k.length;
     t.k_first = s.k.first;

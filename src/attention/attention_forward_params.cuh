@@ -19,6 +19,7 @@ struct AttentionForwardParams {
   float scale_log2;
   int32_t window_left, window_right;
   int32_t broadcast_q;
+  int32_t device_batch;
   uint64_t counters;
 };
 

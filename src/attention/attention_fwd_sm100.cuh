@@ -62,10 +62,16 @@ MXFA_DEVICE void load(const Context& c) {
     // orientations.
     const uint8_t *sf_q = nullptr, *sf_k = nullptr, *sf_v = nullptr;
     if constexpr (kMxfp8) {
-      const int64_t atom_q = int64_t(tile.head) * p.scale_tiles_q +
-                             ptx::ld_global_s32(pointer<int32_t>(p.scale_offsets_q) + tile.batch_q()) / 128;
-      const int64_t atom_k = int64_t(head_kv) * p.scale_tiles_k +
-                             ptx::ld_global_s32(pointer<int32_t>(p.scale_offsets_k) + tile.batch) / 128;
+      const auto* starts_q = pointer<int32_t>(p.scale_offsets_q);
+      const auto* starts_k = pointer<int32_t>(p.scale_offsets_k);
+      int32_t tiles_q = p.scale_tiles_q, tiles_k = p.scale_tiles_k;
+      if (p.device_batch != 0) {  // only attention_lengths knew
+        tiles_q = ptx::ld_global_s32(starts_q + (p.broadcast_q != 0 ? 1 : p.device_batch)) / 128;
+        tiles_k = ptx::ld_global_s32(starts_k + p.device_batch) / 128;
+      }
+      const int64_t atom_q =
+          int64_t(tile.head) * tiles_q + ptx::ld_global_s32(starts_q + tile.batch_q()) / 128;
+      const int64_t atom_k = int64_t(head_kv) * tiles_k + ptx::ld_global_s32(starts_k + tile.batch) / 128;
       sf_q = pointer<uint8_t>(p.scales_q) + atom_q * kScaleAtomBytes;
       sf_k = pointer<uint8_t>(p.scales_k) + atom_k * kScaleAtomBytes;
       sf_v = pointer<uint8_t>(p.scales_v) + atom_k * kScaleAtomBytes;

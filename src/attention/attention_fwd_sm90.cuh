@@ -57,12 +57,13 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
     U32x4 entry = ld_global_nc_v4(pointer<const U32x4>(p.tiles) + index);
     int32_t batch = entry.x;
     TileSource s;
+    s.tile.rows = batch < 0 ? 0 : entry.w;
+    if (batch < 0) return s;
     s.q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
     Tile& t = s.tile;
     t.head = entry.y;
     t.q_row = entry.z;
-    t.rows = entry.w;
     t.q_length = s.q.length;
     t.k_length = s.k.length;
     t.o_first = p.broadcast_q ? batch * s.q.length : s.q.first;
@@ -112,6 +113,7 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
          index = gridDim.x + atom_add_acq_rel_gpu_s32(counters, 1)) {
       TileSource source = read_tile(p, index);
       const Tile& t = source.tile;
+      if (t.rows == 0) break;  // the end of a list that attention_lengths wrote
       int head_kv = t.head / ratio;
       acquire_q(t);
       uint32_t full = smem + kQFull + 8 * q_state.stage;

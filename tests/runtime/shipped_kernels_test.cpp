@@ -82,6 +82,8 @@ TEST_CASE(
                                    .packed_heads = mxfp8 ? 1 : 4});
   for (const char* arch : {"sm_100a", "sm_103a"})
     compiles_cleanly(nvrtc, {.arch = arch, .head_dim = 128, .pair = true});
+  for (const char* arch : {"sm_90a", "sm_100a", "sm_103a"})
+    compiles_cleanly(nvrtc, "attention_lengths", arch, {});
   // Both masks hold what one alone has.
   struct Backward {
     bool mxfp8, square_ds, masks, deterministic, dq_fp16, short_walk;

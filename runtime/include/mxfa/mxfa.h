@@ -12,7 +12,8 @@
  * know keep their default.
  *
  * No call allocates device memory; the caller passes a workspace whose size the plan tells.  No launch
- * synchronises with the host.
+ * synchronises with the host, copies or allocates, so that a launch can be captured into a CUDA graph; only
+ * mxfa_plan_check waits.
  *
  * Errors: a status is returned and mxfa_error() holds a sentence that names the value, the place and the
  * remedy.  Nothing was launched or written when a call fails its checks.  A launch or copy that the driver
@@ -123,6 +124,9 @@ typedef struct mxfa_attention {
   float scale;
   int32_t scaling_mode, block, p_scale; /* MXFP8 only */
   const char* kernel;                   /* host, JSON object of kernel configuration overrides, or NULL */
+  /* Not 0: a capacity; see "lengths in device memory".  A longest sequence of 0 is the total. */
+  int32_t max_total_q, max_total_k;
+  int32_t max_length_q, max_length_k;
 } mxfa_attention;
 /* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN). */
 MXFA_API void mxfa_attention_defaults(mxfa_attention* attention);
@@ -132,6 +136,25 @@ MXFA_API void mxfa_attention_defaults(mxfa_attention* attention);
 MXFA_API mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention,
                                                  mxfa_plan** plan);
 
+/* Lengths in device memory.  With max_total_q and max_total_k offsets_q and offsets_k above are NULL, and the
+ * plan is for a capacity: exactly `batch` sequences, at most max_total tokens together, at most max_length
+ * each (with broadcast_q the one Q has at most max_total_q rows).  Each launch is then given offsets of this
+ * form in device memory, and reads them when it runs.  So a launch may be captured into a CUDA graph once and
+ * replayed with other offsets and other data: whatever lies behind the pointers may change between replays,
+ * in stream order, while pointers, strides and `rows` are those of the capture.  mxfa_plan_prepare comes
+ * before the capture.  A kernel in front of the others checks the offsets and lists the tiles.
+ *
+ * Tensors have max_total rows or more, LSE has [heads_q, max_total_q] (broadcast_q: batch * max_total_q
+ * rows, of which sequence b owns those from b * offsets_q[1] on), and scales room for the most that such
+ * lengths need: max_total + 127 * batch rows are always enough.  Where S appears below it is that of the
+ * launch's own offsets.  Rows past the last offset are neither read nor written.
+ *
+ * Offsets that do not begin with 0, decrease, or go beyond the capacity: the launch computes nothing and
+ * leaves all its outputs as they were, and the workspace keeps what was wrong first until mxfa_plan_check
+ * reports it.
+ *
+ * Refused in such plans: MXFP8 on Hopper, and kernel.ctas_per_tile 2, kernel.pack_heads on and the schedulers
+ * static, lpt and clc on Blackwell. */
 typedef struct mxfa_attention_forward_args {
   uint32_t size;
   mxfa_tensor q, k, v; /* MXFP8: Q and K scales along D, V scales along tokens */
@@ -139,6 +162,9 @@ typedef struct mxfa_attention_forward_args {
   /* Device, [heads_q, rows of O], natural logarithm; -inf for rows that see no key; NULL: not stored. */
   float* lse;
   void* workspace; /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
+  /* Device, 4-byte aligned, as in mxfa_attention: for a plan with a capacity only, else NULL. */
+  const int32_t* offsets_q;
+  const int32_t* offsets_k;
 } mxfa_attention_forward_args;
 /* Launches on stream; returns before the kernel has run.  Total of zero queries: success, no launch. */
 MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args,
@@ -186,9 +212,11 @@ typedef struct mxfa_attention_backward_args {
   const float* lse;
   /* BF16; every row of every sequence is written, +0 where nothing contributes.  Rows past the last offset
    * are left alone.  None may overlap another or an input. */
-  mxfa_tensor dq;     /* [total_q, heads_q, head_dim]; with broadcast_q one Q, summed over the batch */
-  mxfa_tensor dk, dv; /* [total_k, heads_kv, head_dim] */
-  void* workspace;    /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
+  mxfa_tensor dq;           /* [total_q, heads_q, head_dim]; with broadcast_q one Q, summed over the batch */
+  mxfa_tensor dk, dv;       /* [total_k, heads_kv, head_dim] */
+  void* workspace;          /* device, 256-byte aligned, mxfa_plan_workspace() bytes, prepared */
+  const int32_t* offsets_q; /* as in mxfa_attention_forward_args */
+  const int32_t* offsets_k;
 } mxfa_attention_backward_args;
 /* Launches up to four kernels on stream, in order; returns before they have run.  No queries and no keys:
  * success, no launch. */
@@ -229,6 +257,10 @@ MXFA_API uint64_t mxfa_plan_workspace(const mxfa_plan* plan); /* device bytes */
 /* Copies offsets and tile lists into the workspace, in stream order.  Once for each workspace; the plan must
  * outlive the copy.  Launches that may run at the same time need a workspace each: kernels count in it. */
 MXFA_API mxfa_status mxfa_plan_prepare(mxfa_plan* plan, void* workspace, void* stream);
+/* For a plan with a capacity: waits for the stream, and reports and forgets what a launch on this workspace
+ * found wrong with its offsets since the last check (MXFA_ERROR_INVALID; the context stays usable).  Nothing
+ * found, or the plan has no capacity: MXFA_OK.  Not while the stream is captured. */
+MXFA_API mxfa_status mxfa_plan_check(mxfa_plan* plan, void* workspace, void* stream);
 /* What was resolved, as JSON text (UTF-8): options, kernel name, key, architecture, grid, tiles, registers,
  * spills, shared and tensor memory maps, barrier and role tables, build and load milliseconds, cache state.
  * "" on failure, with the reason in mxfa_error().  Valid until the next call or the plan is destroyed. */

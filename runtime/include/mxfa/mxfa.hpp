@@ -59,6 +59,9 @@ class Plan {
   void prepare(void* workspace, void* stream) const {
     context_->check(mxfa_plan_prepare(get(), workspace, stream));
   }
+  void check(void* workspace, void* stream) const {
+    context_->check(mxfa_plan_check(get(), workspace, stream));
+  }
   void operator()(const mxfa_attention_forward_args& args, void* stream) const {
     context_->check(mxfa_attention_forward(get(), &args, stream));
   }
