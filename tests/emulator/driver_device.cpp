@@ -148,7 +148,7 @@ TEST_CASE("cuGetProcAddress gives what the linker gives", "[driver][emulator-onl
 TEST_CASE("a function the CPU driver lacks is exported and answers NOT_SUPPORTED",
           "[driver][emulator-only]") {
   Driver& cu = Driver::of("b200");
-  for (const char* name : {"cuGraphCreate", "cuStreamBeginCapture_v2_ptsz", "cuTexRefCreate",
+  for (const char* name : {"cuGraphCreate", "cuStreamBeginCaptureToGraph", "cuTexRefCreate",
                            "cuMemPoolCreate", "cuArrayCreate"}) {
     CAPTURE(name);
     auto* function = reinterpret_cast<CUresult (*)()>(cu.symbol(name));

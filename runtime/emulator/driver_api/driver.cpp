@@ -80,12 +80,23 @@ LoadedModule& require_module(CUmodule handle) {
   refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
 }
 
-Stream* require_stream(CUstream handle) {
+Stream* find_stream(CUstream handle) {
   if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return nullptr;
   const auto found = driver().streams.find(handle);
   if (found == driver().streams.end())
     refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a stream", fmt::ptr(handle));
   return found->second.get();
+}
+
+Stream* require_stream(CUstream handle) {
+  Stream* stream = find_stream(handle);
+  if (stream && stream->capture) {
+    stream->capture->invalid = true;
+    refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+           "stream {} is being captured; the CPU driver captures kernel launches and nothing else",
+           fmt::ptr(handle));
+  }
+  return stream;
 }
 
 Event& require_event(CUevent handle) {

@@ -56,10 +56,21 @@ struct Function {
   bool non_portable_cluster = false;
 };
 
+// What a stream captured: kernel launches, one after the other.  A CUgraph, and a CUgraphExec.
+struct RecordedLaunch {
+  CUfunction function = nullptr;
+  Launch launch;
+};
+struct Graph {
+  std::vector<RecordedLaunch> launches;
+  bool invalid = false;  // while it is captured: something that is none was asked of the stream
+};
+
 struct Stream {
   Context* context = nullptr;
   unsigned flags = 0;
   int priority = 0;
+  std::unique_ptr<Graph> capture = nullptr;  // set: launches go there
 };
 struct Event {
   Context* context = nullptr;
@@ -96,12 +107,13 @@ struct Driver {
   std::map<std::string, std::string> sync_sites;  // by kernel, as JSON; of modules loaded for MXFA_EMU_MUTATE
 
   std::vector<std::unique_ptr<Context>> primaries;  // of each device
-  std::vector<std::unique_ptr<Context>> contexts;  // never freed, so that a stale handle is recognised
+  std::vector<std::unique_ptr<Context>> contexts;   // never freed, so that a stale handle is recognised
   std::map<uint64_t, Allocation> allocations;
   std::map<void*, size_t> host_allocations;
   std::unordered_map<void*, std::unique_ptr<LoadedModule>> modules, libraries;
   std::unordered_map<void*, std::unique_ptr<Stream>> streams;
   std::unordered_map<void*, std::unique_ptr<Event>> events;
+  std::unordered_map<void*, std::unique_ptr<Graph>> graphs, graph_execs;
   std::unordered_set<void*> functions;
 };
 
@@ -124,7 +136,11 @@ Context& require_context();                           // current, alive and with
 void require(const void* pointer, const char* name);  // an argument that must not be null
 Function& require_function(void* handle);
 LoadedModule& require_module(CUmodule handle);
-Stream* require_stream(CUstream handle);  // null for the default streams
+Stream* find_stream(CUstream handle);  // null for the default streams
+// The same for what cannot be captured: refused, and the capture is invalid, while the stream is capturing.
+Stream* require_stream(CUstream handle);
+// Runs a launch of a graph in the current context.
+void run_recorded(const RecordedLaunch& recorded);
 Event& require_event(CUevent handle);
 // [address, address + bytes) must lie in one allocation of the device.
 void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what);

@@ -296,8 +296,13 @@ void run(Context& context, Launch& launch, CheckMode mode) {
   if (context.sticky != CUDA_SUCCESS && launch_blocking()) refuse(context.sticky);
 }
 
-void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, void** extra) {
-  Context& context = require_context();
+// The schedule and the checks are those of the time of the run.
+void run_now(Context& context, Launch& launch) {
+  launch.schedule = schedule_from_environment();
+  run(context, launch, checks_from_environment());
+}
+
+const Function& require_function_of(const Context& context, CUfunction handle) {
   const Function& function = require_function(handle);
   if (const Context* owner = function.module->context; owner && owner->device != context.device)
     refuse(
@@ -305,7 +310,13 @@ void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, 
         "the kernel belongs to a module of device {}, and a context of device {} is current; load the module "
         "there too",
         owner->device, context.device);
-  require_stream(config.hStream);
+  return function;
+}
+
+void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, void** extra) {
+  Context& context = require_context();
+  const Function& function = require_function_of(context, handle);
+  Stream* stream = find_stream(config.hStream);
   const LaunchOptions options = read_attributes(config);
   Launch launch;
   launch.module = function.module->code.get();
@@ -318,8 +329,10 @@ void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, 
   if (options.cooperative)
     check_cooperative(function, launch.grid, launch.block, launch.cluster, launch.dynamic_shared);
   launch.parameters = pack_parameters(*function.kernel, parameters, extra);
-  launch.schedule = schedule_from_environment();
-  run(context, launch, checks_from_environment());
+  if (stream && stream->capture)
+    stream->capture->launches.push_back({handle, std::move(launch)});
+  else
+    run_now(context, launch);
 }
 
 CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -337,6 +350,17 @@ CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, u
 }
 
 }  // namespace
+
+namespace mxfa::emulator::driver_api {
+
+void run_recorded(const RecordedLaunch& recorded) {
+  Context& context = require_context();
+  require_function_of(context, recorded.function);  // its module is still loaded
+  Launch launch = recorded.launch;
+  run_now(context, launch);
+}
+
+}  // namespace mxfa::emulator::driver_api
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,

@@ -37,7 +37,7 @@ CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority)
 CUresult cuStreamDestroy_v2(CUstream handle) {
   return api(__func__, [&] {
     require_context();
-    if (!require_stream(handle)) refuse(CUDA_ERROR_INVALID_HANDLE, "a default stream cannot be destroyed");
+    if (!find_stream(handle)) refuse(CUDA_ERROR_INVALID_HANDLE, "a default stream cannot be destroyed");
     driver().streams.erase(handle);
   });
 }
@@ -74,7 +74,7 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
   return api(__func__, [&] {
     require_context();
     require(flags, "flags");
-    const Stream* stream = require_stream(handle);
+    const Stream* stream = find_stream(handle);
     *flags = stream ? stream->flags : 0;
   });
 }
@@ -84,7 +84,7 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
   return api(__func__, [&] {
     require_context();
     require(priority, "priority");
-    const Stream* stream = require_stream(handle);
+    const Stream* stream = find_stream(handle);
     *priority = stream ? stream->priority : 0;
   });
 }
@@ -94,7 +94,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* out) {
   return api(__func__, [&] {
     Context& current = require_context();
     require(out, "pctx");
-    const Stream* stream = require_stream(handle);
+    const Stream* stream = find_stream(handle);
     *out = reinterpret_cast<CUcontext>(stream ? stream->context : &current);
   });
 }
@@ -109,17 +109,6 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
   });
 }
 MXFA_SAME_FUNCTION(cuStreamGetDevice_ptsz, cuStreamGetDevice)
-
-// Graph capture is not there, so no stream is ever capturing.
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return api(__func__, [&] {
-    require_context();
-    require_stream(handle);
-    require(status, "captureStatus");
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  });
-}
-MXFA_SAME_FUNCTION(cuStreamIsCapturing_ptsz, cuStreamIsCapturing)
 
 // The callback may call no driver function, and the lock of api() is recursive, so it can run inside.
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
