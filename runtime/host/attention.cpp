@@ -66,8 +66,6 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
         "out, or run with --device emulator:b200",
         arch);
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
-  if (mxfp8 && plan.k.capacity)
-    refuse_with_capacity(fmt::format("dtype is mxfp8 on {}", arch), "choose dtype bf16");
   KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
                                               {{"head_dim", a.head_dim},
                                                {"mxfp8", mxfp8, true},

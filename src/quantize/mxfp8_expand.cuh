@@ -93,6 +93,9 @@ struct Mxfp8Expand {
     const ExpandJob& job = params.jobs[index];
     const int32_t tile = cta / job.heads, head = cta % job.heads;
     const int32_t* scale_offsets = pointer<const int32_t>(job.scale_offsets);
+    // S / 128 of these lengths; where they lie in device memory, job.scale_tiles is the most that it can be.
+    const int32_t scale_tiles = ptx::ld_global_s32(scale_offsets + job.batch) / kTileTokens;
+    if (tile >= scale_tiles) return;
     const int32_t batch = find_sequence(scale_offsets, job.batch, tile * kTileTokens);
     const Sequence sequence = load_sequence(pointer<const int32_t>(job.offsets), batch);
     const int32_t first = tile * kTileTokens - ptx::ld_global_s32(scale_offsets + batch);
@@ -109,7 +112,7 @@ struct Mxfp8Expand {
       data[pass] = ptx::ld_global_nc_v2_if(in + pass * kRowsPerPass * job.row_stride,
                                            row + pass * kRowsPerPass < rows);
     const uint8_t* atom = pointer<const uint8_t>(job.scales) +
-                          (int64_t{head} * job.scale_tiles + tile) * int64_t{kScaleAtomBytes};
+                          (int64_t{head} * scale_tiles + tile) * int64_t{kScaleAtomBytes};
     if (thread < 32) ptx::st_shared_v4(scales + thread * 16, ptx::ld_global_nc_v4(atom + thread * 16));
     ptx::cta_sync();
     if (job.along_tokens) {

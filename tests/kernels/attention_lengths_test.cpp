@@ -72,7 +72,7 @@ TEST_CASE("rt-graph-new-lengths: each launch of a plan for a capacity takes its 
   check_replays(false);
 }
 
-TEST_CASE("rt-graph-new-lengths: with masks, grouped heads and in MXFP8", "[lengths][sm_100]") {
+TEST_CASE("rt-graph-new-lengths: with masks, grouped heads and in MXFP8", "[lengths][any_arch]") {
   check_replays(false, [](AttentionInputs& in) { in.problem.heads_kv = 2, in.problem.causal = true; });
   check_replays(true);
   check_replays(true, [](AttentionInputs& in) { in.dynamic_p = true, in.problem.window_left = 70; });
@@ -164,7 +164,6 @@ TEST_CASE("Lengths in device memory have no hazard", "[lengths][hazard][any_arch
 }
 
 TEST_CASE("The list made on the device has every tile once, the heaviest first", "[lengths][any_arch]") {
-  const bool sm90 = Device::instance().arch() == "sm_90a";
   constexpr int kBatch = 700, kHeads = 3;
   std::vector<int32_t> lengths(kBatch);
   uint32_t state = 1;
@@ -175,7 +174,7 @@ TEST_CASE("The list made on the device has every tile once, the heaviest first",
   AttentionInputs like;
   like.problem = problem_of(lengths, lengths, kHeads, 128);
   like.problem.causal = true;
-  like.mxfp8 = !sm90;
+  like.mxfp8 = true;
   const auto& offsets = like.problem.offsets_q;
   const Plan handle = Device::instance().context().attention_forward(
       with_capacity(describe_attention(like), {kBatch, offsets.back() + 1000, offsets.back(), 2000, 2500}));
@@ -193,11 +192,9 @@ TEST_CASE("The list made on the device has every tile once, the heaviest first",
   };
   CHECK(at(plan.at_offsets_q, offsets.size()) == offsets);
   CHECK(at(plan.at_offsets_k, offsets.size()) == offsets);
-  if (!sm90) {
-    const auto starts = read_sequences("offsets", kBatch, offsets.data()).scale_offsets;
-    CHECK(at(plan.at_scale_offsets_q, starts.size()) == starts);
-    CHECK(at(plan.at_scale_offsets_k, starts.size()) == starts);
-  }
+  const auto starts = read_sequences("offsets", kBatch, offsets.data()).scale_offsets;
+  CHECK(at(plan.at_scale_offsets_q, starts.size()) == starts);
+  CHECK(at(plan.at_scale_offsets_k, starts.size()) == starts);
 
   // As the CTAs walk it: each to its first end.
   const auto entries = at(plan.at_tiles, plan.slot_count * 4);
@@ -251,10 +248,7 @@ TEST_CASE("What a plan for a capacity cannot have is refused by name", "[lengths
   CHECK_THAT(refused(bad), Contains("max_length_q is 513") && Contains("512"));
   bad = good, bad.batch = 0;
   CHECK_THAT(refused(bad), Contains("batch is 0"));
-  if (Device::instance().arch() == "sm_90a") {
-    bad = good, bad.dtype = MXFA_MXFP8;
-    CHECK_THAT(refused(bad), Contains("dtype is mxfp8 on sm_90a") && Contains("max_total_q"));
-  } else {
+  if (Device::instance().arch() != "sm_90a") {
     for (const auto& [kernel, name] : {std::pair{R"({"scheduler": "clc"})", "kernel.scheduler is clc"},
                                        {R"({"scheduler": "lpt"})", "kernel.scheduler is lpt"},
                                        {R"({"pack_heads": "on"})", "kernel.pack_heads is on"},
