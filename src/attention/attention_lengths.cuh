@@ -38,7 +38,8 @@ struct AttentionLengths {
     int32_t counts[kClasses][kThreads];  // tiles of a thread; then, in their class, before them
     int32_t class_tiles[kClasses];
     int32_t class_start[kClasses + 1];  // tiles of one head before the class
-    int32_t by_warp[kWarps];
+    // A use each, so that none overwrites what another may still read.
+    int32_t wrong_q[kWarps], wrong_k[kWarps], longest[kWarps], sums[kWarps];
   };
 
   // One operand's sequences.
@@ -62,17 +63,16 @@ struct AttentionLengths {
     return kRight;
   }
 
-  // Smallest or largest value of all threads.
+  // Smallest or largest value of all threads; by_warp is for one call.
   template <bool kSmallest>
-  MXFA_DEVICE static int32_t extreme(Shared& shared, int32_t value) {
+  MXFA_DEVICE static int32_t extreme(int32_t (&by_warp)[kWarps], int32_t value) {
     const auto pick = [](int32_t x, int32_t y) { return kSmallest ? min_of(x, y) : max_of(x, y); };
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) value = pick(value, int32_t(shfl_bfly(uint32_t(value), mask)));
-    if (lane_id() == 0) shared.by_warp[threadIdx.x / 32] = value;
+    if (lane_id() == 0) by_warp[threadIdx.x / 32] = value;
     cta_sync();
-    value = shared.by_warp[0];
-    for (int warp = 1; warp < kWarps; ++warp) value = pick(value, shared.by_warp[warp]);
-    cta_sync();  // before the next use of by_warp
+    value = by_warp[0];
+    for (int warp = 1; warp < kWarps; ++warp) value = pick(value, by_warp[warp]);
     return value;
   }
 
@@ -88,14 +88,14 @@ struct AttentionLengths {
   }
 
   // The first sequence that is wrong, INT32_MAX if none is.
-  MXFA_DEVICE static int32_t first_wrong(Shared& shared, const Lengths& l, int32_t count) {
+  MXFA_DEVICE static int32_t first_wrong(int32_t (&by_warp)[kWarps], const Lengths& l, int32_t count) {
     int32_t wrong = 0x7fffffff;
     for (int32_t b = threadIdx.x; b < count; b += kThreads)
       if (examine(l, b) != kRight) {
         wrong = b;
         break;
       }
-    return extreme<true>(shared, wrong);
+    return extreme<true>(by_warp, wrong);
   }
 
   // int32[8] {kind, 0 for Q or 1 for K, index, value, value before it}; the first since the host's last look
@@ -126,14 +126,14 @@ struct AttentionLengths {
       const int32_t b = first + int32_t(threadIdx.x);
       const int32_t rows = right && b < count ? round_up(l.at(b).length, kScaleRows) : 0;
       int32_t sum = warp_sum_up_to(rows);
-      if (lane_id() == 31) shared.by_warp[threadIdx.x / 32] = sum;
+      if (lane_id() == 31) shared.sums[threadIdx.x / 32] = sum;
       cta_sync();
       sum += before;
       for (int warp = 0; warp < kWarps; ++warp) {
-        if (warp < int(threadIdx.x / 32)) sum += shared.by_warp[warp];
-        before += shared.by_warp[warp];
+        if (warp < int(threadIdx.x / 32)) sum += shared.sums[warp];
+        before += shared.sums[warp];
       }
-      cta_sync();  // before the next round writes by_warp
+      cta_sync();  // before the next round, or operand, writes sums
       if (b < count) st_global_b32(starts + b + 1, sum);
     }
   }
@@ -221,7 +221,8 @@ struct AttentionLengths {
     const Lengths q{pointer<const int32_t>(p.offsets_q), broadcast, p.max_length_q, p.max_total_q};
     const Lengths k{pointer<const int32_t>(p.offsets_k), false, p.max_length_k, p.max_total_k};
     const int32_t count_q = broadcast ? 1 : p.batch, thread = threadIdx.x;
-    const int32_t wrong_q = first_wrong(shared, q, count_q), wrong_k = first_wrong(shared, k, p.batch);
+    const int32_t wrong_q = first_wrong(shared.wrong_q, q, count_q),
+                  wrong_k = first_wrong(shared.wrong_k, k, p.batch);
     const bool right_q = wrong_q >= count_q, right = right_q && wrong_k >= p.batch;
     if (blockIdx.x == 0) {
       if (thread == 0 && !right) record(p, right_q ? k : q, right_q, right_q ? wrong_k : wrong_q);
@@ -237,7 +238,7 @@ struct AttentionLengths {
     int32_t longest = 0;
     if (right)
       for (int32_t b = thread; b < p.batch; b += kThreads) longest = max_of(longest, other.at(b).length);
-    const int32_t most = max_of(ceil_div(extreme<false>(shared, longest), p.block_rows), 1);
+    const int32_t most = max_of(ceil_div(extreme<false>(shared.longest, longest), p.block_rows), 1);
     const auto class_of = [&](const Tile& t) { return kClasses - 1 - t.blocks * (kClasses - 1) / most; };
     const int32_t slots = right ? slot_of(own, p.batch, p.tile_rows) : 0;
     const int32_t run_slots = ceil_div(slots, kThreads);

@@ -17,6 +17,12 @@ using namespace mxfa::reference;
 
 namespace {
 
+// The hazard checks of the CPU driver, for the launches in its scope.
+struct Checked {
+  Checked() { setenv("MXFA_EMU_CHECK", "on", 1); }
+  ~Checked() { unsetenv("MXFA_EMU_CHECK"); }
+};
+
 using Change = std::function<void(AttentionInputs&)>;
 
 // Problems of the case's form; at head_dim 128 every length has the same configuration of the kernel, so that
@@ -152,11 +158,12 @@ TEST_CASE("Lengths in device memory have no hazard", "[lengths][hazard][any_arch
   for (const std::string& order : schedules(1)) {
     CAPTURE(order);
     const Schedule schedule(order);
-    setenv("MXFA_EMU_CHECK", "on", 1);
     forward.set(inputs);
-    forward.launch();
-    Device::instance().synchronize();
-    unsetenv("MXFA_EMU_CHECK");
+    {
+      const Checked checked;
+      forward.launch();
+      Device::instance().synchronize();
+    }
     CHECK_NOTHROW(forward.check());
     if (!first) first = forward.outputs();
     CHECK(forward.outputs() == *first);
@@ -183,9 +190,12 @@ TEST_CASE("The list made on the device has every tile once, the heaviest first",
   Buffer on_device(offsets.size() * sizeof(int32_t));
   on_device.upload(std::span<const int32_t>(offsets));
   const auto* pointer = static_cast<const int32_t*>(on_device.data());
-  launch_lengths(plan, reinterpret_cast<uint64_t>(workspace->data()), pointer, pointer,
-                 Device::instance().stream());
-  Device::instance().synchronize();
+  {
+    const Checked checked;
+    launch_lengths(plan, reinterpret_cast<uint64_t>(workspace->data()), pointer, pointer,
+                   Device::instance().stream());
+    Device::instance().synchronize();
+  }
   const auto words = workspace->download<int32_t>();
   const auto at = [&](uint64_t byte, size_t count) {
     return std::vector<int32_t>(words.begin() + byte / 4, words.begin() + byte / 4 + count);
@@ -334,10 +344,11 @@ TEST_CASE("The backward of a capacity has no hazard", "[gpu][lengths][hazard][sm
   const BackwardInputs inputs = backward_of(kReplays[1], true, false);
   const BackwardOutputs eager = run_backward(inputs);
   CapacityBackward backward(inputs, kCapacity);
-  setenv("MXFA_EMU_CHECK", "on", 1);
   backward.set(inputs, eager);
-  backward.launch();
-  Device::instance().synchronize();
-  unsetenv("MXFA_EMU_CHECK");
+  {
+    const Checked checked;
+    backward.launch();
+    Device::instance().synchronize();
+  }
   check_gradient_bounds(inputs, backward.outputs());
 }
