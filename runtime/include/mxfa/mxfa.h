@@ -153,8 +153,8 @@ MXFA_API mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mx
  * leaves all its outputs as they were, and the workspace keeps what was wrong first until mxfa_plan_check
  * reports it.
  *
- * Refused in such plans, on Blackwell: kernel.ctas_per_tile 2, kernel.pack_heads on, and the schedulers
- * static, lpt and clc. */
+ * Refused in such plans: the MXFP8 backward and kernel.method split; on Blackwell kernel.ctas_per_tile 2,
+ * kernel.pack_heads on and the schedulers static, lpt and clc. */
 typedef struct mxfa_attention_forward_args {
   uint32_t size;
   mxfa_tensor q, k, v; /* MXFP8: Q and K scales along D, V scales along tokens */
