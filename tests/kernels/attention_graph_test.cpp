@@ -99,7 +99,9 @@ void check_forward_graph() {
 
 void check_backward_graph() {
   const auto inputs_of = [](const std::vector<int32_t>& lengths, uint64_t seed) {
-    return make_backward(problem_of(lengths, lengths, 4, 128), DataDistribution::kNormal, 1.0, seed);
+    AttentionProblem problem = problem_of(lengths, lengths, 4, 64);
+    problem.heads_kv = 2, problem.causal = true;
+    return make_backward(problem, DataDistribution::kNormal, 1.0, seed);
   };
   const BackwardInputs first = inputs_of(kReplays[0], 1);
   CapacityBackward backward(first, kCapacity);
