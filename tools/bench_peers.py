@@ -44,7 +44,8 @@ class Attention(c.Structure):  # mxfa_attention
     ] + [("offsets_q", c.POINTER(c.c_int32)), ("offsets_k", c.POINTER(c.c_int32))] + [
         (n, c.c_int32) for n in ("broadcast_q", "causal", "window_left", "window_right")
     ] + [("scale", c.c_float)] + [(n, c.c_int32) for n in ("scaling_mode", "block", "p_scale")] + [
-        ("kernel", c.c_char_p)]
+        ("kernel", c.c_char_p)] + [
+        (n, c.c_int32) for n in ("max_total_q", "max_total_k", "max_length_q", "max_length_k")]
 
 
 class ForwardArgs(c.Structure):
@@ -71,7 +72,7 @@ class Mxfa:
 
     def plan(self, make, shape, *options):
         a = Attention()
-        self.lib.mxfa_attention_defaults(c.byref(a))
+        self.lib.mxfa_attention_defaults(c.byref(a), c.c_uint32(c.sizeof(a)))
         offsets = [(c.c_int32 * (len(o)))(*o) for o in (shape.offsets_q, shape.offsets_k)]
         a.head_dim, a.heads_q, a.heads_kv = shape.head_dim, shape.heads, shape.heads
         a.batch, a.causal, a.broadcast_q = len(shape.lens_k), shape.causal, shape.broadcast

@@ -77,7 +77,7 @@ void describe_attention(const Shape& shape, AttentionDescription& description) {
   description.offsets_q = offsets_of(shape.seqlens_q);
   description.offsets_k = offsets_of(shape.seqlens_k);
   mxfa_attention& attention = description.attention;
-  mxfa_attention_defaults(&attention);
+  mxfa_attention_defaults(&attention, sizeof attention);
   attention.dtype = shape.dtype == Dtype::mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
   attention.head_dim = shape.head_dim;
   attention.heads_q = shape.heads_q;

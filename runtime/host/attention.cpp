@@ -1,5 +1,7 @@
 // mxfa_plan_attention_forward and mxfa_attention_forward: what is supported, what the kernel is told.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string_view>
 
 #include "host/attention_lengths.hpp"
@@ -367,8 +369,11 @@ void launch_attention(mxfa_plan& plan, const mxfa_attention_forward_args& args, 
 
 extern "C" {
 
-void mxfa_attention_defaults(mxfa_attention* attention) {
-  if (attention) *attention = mxfa::default_attention();
+void mxfa_attention_defaults(mxfa_attention* attention, uint32_t size) {
+  if (!attention) return;
+  mxfa_attention defaults = mxfa::default_attention();
+  defaults.size = std::min<uint32_t>(size, sizeof defaults);
+  std::memcpy(static_cast<void*>(attention), &defaults, defaults.size);
 }
 
 mxfa_status mxfa_plan_attention_forward(mxfa_context* context, const mxfa_attention* attention,

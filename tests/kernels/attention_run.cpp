@@ -82,7 +82,7 @@ bool AttentionOutputs::operator==(const AttentionOutputs& other) const {
 mxfa_attention describe_attention(const AttentionInputs& in) {
   const AttentionProblem& p = in.problem;
   mxfa_attention attention;
-  mxfa_attention_defaults(&attention);
+  mxfa_attention_defaults(&attention, sizeof attention);
   attention.dtype = in.mxfp8 ? MXFA_MXFP8 : MXFA_BF16;
   attention.head_dim = p.head_dim;
   attention.heads_q = p.heads_q;

@@ -32,7 +32,7 @@ abi::AttentionForwardParams launch(mxfa_context& context, const mxfa_attention& 
 // 300 queries; 130 and 0 keys, 2 heads of them.
 mxfa_attention small_attention(const std::vector<int32_t>& offsets_q, const std::vector<int32_t>& offsets_k) {
   mxfa_attention attention;
-  mxfa_attention_defaults(&attention);
+  mxfa_attention_defaults(&attention, sizeof attention);
   attention.batch = int32_t(offsets_k.size()) - 1;
   attention.offsets_q = offsets_q.data();
   attention.offsets_k = offsets_k.data();

@@ -24,7 +24,7 @@ struct Problem {
   alignas(256) char workspace[8192] = {};
 
   Problem() {
-    mxfa_attention_defaults(&attention);
+    mxfa_attention_defaults(&attention, sizeof attention);
     attention.head_dim = 96;
     attention.heads_q = 4, attention.heads_kv = 2;
     attention.batch = 2;

@@ -106,8 +106,8 @@ TEST_CASE("Every row is in exactly one tile, heaviest tiles first", "[plan]") {
     for (const int max_units : {3, 4})
       for (const bool broadcast : {false, true}) {
         INFO("window " << left << ", " << right << ", units " << max_units << ", broadcast " << broadcast);
-        const RowTileProblem p{broadcast ? &one : &q, &k,  3,         broadcast, left,
-                               right,                 80, max_units, 132,       512, kL2Bytes};
+        const RowTileProblem p{
+            broadcast ? &one : &q, &k, 3, broadcast, left, right, 80, max_units, 132, 512, kL2Bytes};
         const RowTilePlan plan = plan_row_tiles(p);
         check_complete(p, plan.tiles);
         const std::vector<double> costs = costs_of(p, plan.tiles);

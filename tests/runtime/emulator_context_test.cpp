@@ -70,7 +70,7 @@ std::vector<uint16_t> forward(const Context& context) {
   const Driver& driver = context.get()->driver;
   const int32_t offsets_q[] = {0, 3}, offsets_k[] = {0, 5};
   mxfa_attention attention;
-  mxfa_attention_defaults(&attention);
+  mxfa_attention_defaults(&attention, sizeof attention);
   attention.dtype = MXFA_BF16;
   attention.head_dim = 64;
   attention.heads_q = attention.heads_kv = attention.batch = 1;

@@ -38,7 +38,7 @@ struct Problem {
 
   mxfa::Plan plan() const {
     mxfa_attention attention;
-    mxfa_attention_defaults(&attention);
+    mxfa_attention_defaults(&attention, sizeof attention);
     attention.dtype = dtype;
     attention.head_dim = 64;
     attention.heads_q = attention.heads_kv = 1;

@@ -128,8 +128,9 @@ typedef struct mxfa_attention {
   int32_t max_total_q, max_total_k;
   int32_t max_length_q, max_length_k;
 } mxfa_attention;
-/* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN). */
-MXFA_API void mxfa_attention_defaults(mxfa_attention* attention);
+/* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN).  size: sizeof(the struct) as
+ * the caller was compiled; not a byte more is written. */
+MXFA_API void mxfa_attention_defaults(mxfa_attention* attention, uint32_t size);
 
 /* Checks everything that can be checked, compiles or loads the kernel, computes tile lists.  An option that
  * this version has no kernel for is refused by name.  Offsets are copied. */
