@@ -75,7 +75,7 @@ MXFA_API const char* mxfa_error(const mxfa_context* context);
 typedef enum mxfa_dtype { MXFA_BF16 = 0, MXFA_MXFP8 = 1 } mxfa_dtype;
 typedef enum mxfa_scaling_mode { MXFA_RCEIL = 0, MXFA_FLOOR = 1 } mxfa_scaling_mode;
 /* Of the operands.  It also says how the attention backward rounds dS before dQ and dK: 1X32 to BF16, 32X32
- * to MXFP8 in blocks of 32 queries x 32 keys.  Under a causal mask (or a right window) 32X32 lets later tokens
+ * to MXFP8 in blocks of 32 queries x 32 keys.  Under a causal mask (a right window) 32X32 lets later tokens
  * into the rounding of earlier ones: dQ of a query may then differ in its last bits with tokens it does not
  * see. */
 typedef enum mxfa_block { MXFA_BLOCK_1X32 = 0, MXFA_BLOCK_32X32 = 1 } mxfa_block;
@@ -128,7 +128,7 @@ typedef struct mxfa_attention {
   int32_t max_total_q, max_total_k;
   int32_t max_length_q, max_length_k;
 } mxfa_attention;
-/* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN).  size: sizeof(the struct) as
+/* Fills a struct with the defaults (size, MHA of 0 heads, windows -1, scale NAN). size: sizeof(the struct) as
  * the caller was compiled; not a byte more is written. */
 MXFA_API void mxfa_attention_defaults(mxfa_attention* attention, uint32_t size);
 
@@ -167,7 +167,7 @@ typedef struct mxfa_attention_forward_args {
   const int32_t* offsets_q;
   const int32_t* offsets_k;
 } mxfa_attention_forward_args;
-/* Launches on stream; returns before the kernel has run.  Total of zero queries: success, no launch. */
+/* Launches on stream, without waiting; no query: no launch.  MXFP8 on Hopper: workspace has BF16 Q, K, V. */
 MXFA_API mxfa_status mxfa_attention_forward(mxfa_plan* plan, const mxfa_attention_forward_args* args,
                                             void* stream);
 
@@ -201,8 +201,8 @@ MXFA_API mxfa_status mxfa_plan_attention_backward(mxfa_context* context, const m
 typedef struct mxfa_attention_backward_args {
   uint32_t size;
   /* BF16: what the forward was given.  MXFP8: Q, K, V and dO with scales along D, all four.  Q and K are then
-   * the forward's; the forward's V has scales along the tokens, so V is quantised along D for the backward, or
-   * in blocks of 32x32, whose one payload has scales in both orientations.  dO of a broadcast Q has scales for
+   * the forward's; the forward's V has scales along tokens, so V is quantised along D for the backward, or
+   * in blocks of 32x32, whose one payload has scales in both orientations. dO of a broadcast Q has scales for
    * `batch` sequences of that many queries. */
   mxfa_tensor q, k, v;
   mxfa_tensor o; /* BF16, what the forward wrote */
