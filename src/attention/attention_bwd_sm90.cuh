@@ -26,8 +26,7 @@
 // Hand-overs are mbarriers: K|V, Q|dO rings filled by the producer, a dS ring between the compute
 // warpgroups.  A warpgroup without a visible pair in a step takes part in the hand-overs and in dQ.
 // CTAs are persistent and take tiles from a list that the plan orders.  Neighbours start their walk a few
-// query tiles apart, so that they do not add to the same rows at the same time, but not so far apart that the
-// query tiles of a head fall out of L2 between two of its CTAs.
+// query tiles apart: they must not add to the same rows at the same time, nor a head fall out of L2 between.
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"

@@ -1,4 +1,5 @@
 // What the runtime tells attention_fwd_sm100 of masks, heads and head_dim 96, against a recording driver.
+#include <cstddef>
 #include <cstring>
 
 #include "host/plan.hpp"
@@ -40,6 +41,16 @@ mxfa_attention small_attention(const std::vector<int32_t>& offsets_q, const std:
 }
 
 }  // namespace
+
+TEST_CASE("The defaults are written as far as the caller's struct goes", "[attention]") {
+  mxfa_attention attention;
+  std::memset(static_cast<void*>(&attention), 0x5a, sizeof attention);
+  const uint32_t older = offsetof(mxfa_attention, max_total_q);
+  mxfa_attention_defaults(&attention, older);
+  CHECK(attention.size == older);
+  CHECK(attention.window_left == -1);
+  CHECK(attention.max_total_q == 0x5a5a5a5a);
+}
 
 TEST_CASE("Masks, grouped heads and broadcast queries reach the Blackwell kernel", "[attention]") {
   const auto context = fake_context();

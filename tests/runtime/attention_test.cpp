@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -68,16 +67,6 @@ std::string refusal(const Problem& problem, const char* arch = "sm_100a") {
 }
 
 }  // namespace
-
-TEST_CASE("The defaults are written as far as the caller's struct goes", "[attention]") {
-  mxfa_attention attention;
-  std::memset(static_cast<void*>(&attention), 0x5a, sizeof attention);
-  const uint32_t older = offsetof(mxfa_attention, max_total_q);
-  mxfa_attention_defaults(&attention, older);
-  CHECK(attention.size == older);
-  CHECK(attention.window_left == -1);
-  CHECK(attention.max_total_q == 0x5a5a5a5a);
-}
 
 TEST_CASE("A launch tells the kernel what the ABI says", "[attention]") {
   const auto context = fake_context();
