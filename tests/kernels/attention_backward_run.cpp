@@ -118,7 +118,8 @@ BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch&
   };
   Buffer lse(p.rows_o() * p.heads_q * sizeof(float));
 
-  attention.kernel = nullptr;  // overrides are the backward's
+  // Those of the struct are the backward's.
+  attention.kernel = inputs.forward_kernel.empty() ? nullptr : inputs.forward_kernel.c_str();
   const Plan forward = device.context().attention_forward(attention);
   const auto forward_workspace = prepared_workspace(forward);
   mxfa_attention_forward_args forward_args{};

@@ -9,8 +9,9 @@
 namespace mxfa::test {
 
 struct BackwardInputs {
-  AttentionInputs forward;    // problem, Q, K, V, kernel overrides of the backward
-  std::vector<uint16_t> d_o;  // [rows_o, heads_q, head_dim]
+  AttentionInputs forward;     // problem, Q, K, V, kernel overrides of the backward
+  std::string forward_kernel;  // kernel overrides of the forward
+  std::vector<uint16_t> d_o;   // [rows_o, heads_q, head_dim]
   // MXFP8: V and dO with scales along D, or square.
   reference::QuantizedTensor mx_v, mx_d_o;
   mxfa_attention_backward_options options{sizeof(mxfa_attention_backward_options), 0, 0, 0, 0};

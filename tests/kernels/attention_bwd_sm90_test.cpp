@@ -158,6 +158,7 @@ TEST_CASE("sm_90a backward: dQ is staged where a tile of keys meets 3072 query r
     BackwardInputs inputs = make_backward(problem_of({rows}, {128}, heads_q, 128));
     mxfa_attention attention = describe_attention(inputs.forward);
     attention.heads_kv = heads_kv;
+    attention.kernel = R"({"method": "one_kernel"})";
     const auto plan = Device::instance().context().attention_backward(attention, inputs.options);
     return nlohmann::json::parse(plan.describe())["config"]["direct_chunks"].get<int>();
   };

@@ -46,6 +46,10 @@ void write_answers(const char* file, const Answers& answers) {
   REQUIRE(out.flush().good());
 }
 
+// The forward that the answers at head_dim 64 were recorded with: another block of keys rounds P elsewhere.
+constexpr char kRecorded64[] = R"({"tile_n": 128, "overlap": 1, "consumer_warpgroups": 3, "kv_stages": 8,
+                                   "consumer_registers": 160, "producer_registers": 32})";
+
 Answers answers_here() {
   Answers answers;
   for (const int head_dim : {64, 96, 128}) {
@@ -54,9 +58,11 @@ Answers answers_here() {
     problem.heads_kv = 1;
     problem.causal = head_dim != 128;
     if (head_dim == 96) problem.window_left = 20;
-    const AttentionInputs inputs = make_inputs(problem, false);
+    AttentionInputs inputs = make_inputs(problem, false);
+    if (head_dim == 64) inputs.kernel = kRecorded64;
     answers["o_" + dim] = run_attention(inputs).o;
     BackwardInputs backward = make_backward(problem);
+    if (head_dim == 64) backward.forward_kernel = kRecorded64;
     backward.options.deterministic = 1;
     backward.forward.kernel = R"({"method": "one_kernel"})";
     const BackwardOutputs gradients = run_backward(backward);
