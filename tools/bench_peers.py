@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Time mxfa beside what PyTorch offers for the same attention, in one process, interleaved.
 
-usage: bench_peers.py LIBMXFA SUITE [--repeats N] [--rest-ms MS] [--json FILE]
+usage: bench_peers.py LIBMXFA SUITE [--library NAME=LIBRARY]... [--repeats N] [--rest-ms MS] [--json FILE]
 
 LIBMXFA is libmxfa.so; SUITE a folder of shape files (configs/shapes/h200).  Needs PyTorch and a GPU that mxfa
 has kernels for.  Peers: cuDNN and FlashAttention-2 behind scaled_dot_product_attention (dense shapes),
-FlashAttention-2 with cumulative lengths (jagged ones), and FlashAttention-3 where the module
-flash_attn_interface can be imported.  A peer that cannot do a shape is left out and named.
+FlashAttention-2 with cumulative lengths (jagged ones), and every --library, a shared library with two C
+functions (below).  A peer that cannot do a shape is left out and named.  Broadcast queries are repeated for
+peers, and the sum of their dQ over the batch is not in a peer's time.
 
-Every repeat runs each contestant once, after a rest, and a cuBLAS product of 8192^3 as the yardstick; figures
-are medians, their fraction of the yardstick and the ratio to mxfa.  FLOPs: 4 D H sum(sq sk) forward, half of
-it when causal, 2.5 times that backward.  Outputs are compared with those of the first peer.
+Every repeat runs each contestant once, after a rest, and a cuBLAS product of 8192^3 as the yardstick, each
+repeat beginning with another one.  A short wait on the device goes ahead of each timed call, so that the
+host has enqueued it before the first event.  Figures are medians, their fraction of the yardstick and the
+ratio to mxfa.  FLOPs: 4 D H sum(sq sk) forward, half of it when causal, 2.5 times that backward.  Outputs
+and gradients are compared with mxfa's.
 """
 import argparse
 import ctypes as c
@@ -23,6 +26,10 @@ import time
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import peer_library
+from peer_library import PeerLibrary, Shape, largest, offsets
+
+HOST_SHARE_CYCLES = 2_000_000  # about 1 ms, longer than the host needs to enqueue any contestant
 BF16 = torch.bfloat16
 
 
@@ -108,29 +115,8 @@ def stream():
     return c.c_void_p(torch.cuda.current_stream().cuda_stream)
 
 
-def offsets(lengths):
-    total = [0]
-    for n in lengths:
-        total.append(total[-1] + n)
-    return total
-
-
-class Shape:
-    def __init__(self, name, given, head_dim):
-        self.name, self.head_dim, self.heads = name, head_dim, given["heads_q"]
-        self.causal, self.broadcast = bool(given.get("causal")), bool(given.get("broadcast_q"))
-        self.lens_q = given["seqlens_q"]
-        self.lens_k = self.lens_q if given["seqlens_k"] == "same" else given["seqlens_k"]
-        self.offsets_q, self.offsets_k = offsets(self.lens_q), offsets(self.lens_k)
-        self.per_sequence_q = self.lens_q * len(self.lens_k) if self.broadcast else self.lens_q
-        self.rows_o = sum(self.per_sequence_q)
-        pairs = sum(a * b for a, b in zip(self.per_sequence_q, self.lens_k))
-        self.flops = 4 * head_dim * self.heads * pairs * (0.5 if self.causal else 1)
-        self.dense = len(set(self.lens_q + self.lens_k)) == 1 and not self.broadcast
-
-
-def peers(shape, q, k, v):
-    """(name, f(q, k, v) -> O) of every peer that might do the shape; O packed like Q, one Q a sequence."""
+def peers(shape):
+    """(name, f(q, k, v) -> O) of what PyTorch has for the shape; O packed like Q, one Q a sequence."""
     if shape.dense:
         b, s = len(shape.lens_q), shape.lens_q[0]
 
@@ -144,27 +130,53 @@ def peers(shape, q, k, v):
 
         yield "cuDNN", sdpa(SDPBackend.CUDNN_ATTENTION)
         yield "FlashAttention-2", sdpa(SDPBackend.FLASH_ATTENTION)
-    cu_q, cu_k = (torch.tensor(o, dtype=torch.int32, device="cuda")
-                  for o in (offsets(shape.per_sequence_q), shape.offsets_k))
-    most_q, most_k = max(shape.per_sequence_q), max(shape.lens_k)
-    if not shape.dense:
-        try:
-            from torch.nn.attention.varlen import varlen_attn
-            window = (-1, 0) if shape.causal else (-1, -1)
-            yield "FlashAttention-2 varlen", lambda q, k, v: varlen_attn(
-                q, k, v, cu_q, cu_k, most_q, most_k, window_size=window)
-        except ImportError:
-            print("  PyTorch has no torch.nn.attention.varlen")
+        return
     try:
-        from flash_attn_interface import flash_attn_varlen_func
-        yield "FlashAttention-3", lambda q, k, v: flash_attn_varlen_func(
-            q, k, v, cu_q, cu_k, most_q, most_k, causal=shape.causal)
+        from torch.nn.attention.varlen import varlen_attn
     except ImportError:
-        pass
+        print("  PyTorch has no torch.nn.attention.varlen")
+        return
+    cu_q, cu_k = cumulative(shape)
+    most_q, most_k = max(shape.per_sequence_q), max(shape.lens_k)
+    window = (-1, 0) if shape.causal else (-1, -1)
+    yield "FlashAttention-2 varlen", lambda q, k, v: varlen_attn(
+        q, k, v, cu_q, cu_k, most_q, most_k, window_size=window)
+
+
+def cumulative(shape):
+    return [torch.tensor(o, dtype=torch.int32, device="cuda")
+            for o in (offsets(shape.per_sequence_q), shape.offsets_k)]
+
+
+def through_autograd(attention, direction, q, k, v, d_o):
+    """(run, results) of a peer of PyTorch's."""
+    leaves = [x.detach().requires_grad_(direction == "backward") for x in (q, k, v)]
+    result = attention(*leaves)
+    if direction == "forward":
+        return lambda: attention(*leaves), [result]
+    run = lambda: torch.autograd.grad(result, leaves, d_o, retain_graph=True)
+    return run, list(run())
+
+
+def through_library(library, shape, direction, q, k, v, d_o):
+    """(run, results) of a peer library."""
+    lengths = cumulative(shape)
+    o, lse = torch.full_like(q, math.nan), torch.full((q.shape[0] * shape.heads,), math.nan, device="cuda")
+    call = lambda function, tensors: function(shape, [t.data_ptr() for t in tensors],
+                                              *[t.data_ptr() for t in lengths], stream())
+    forward = lambda: call(library.forward, (q, k, v, o, lse))
+    forward()
+    if direction == "forward":
+        return forward, [o]
+    grads = [torch.full_like(t, math.nan) for t in (q, k, v)]
+    backward = lambda: call(library.backward, (q, k, v, o, lse, d_o, *grads))
+    backward()
+    return backward, grads
 
 
 def timed(run):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(HOST_SHARE_CYCLES)
     begin.record()
     run()
     end.record()
@@ -177,42 +189,40 @@ def relative_rms(got, want):
     return ((got - want).square().mean() / want.square().mean()).sqrt().item()
 
 
-def measure(shape, direction, mxfa, options, yardstick):
+def measure(shape, direction, mxfa, libraries, options, yardstick):
     generator = torch.Generator("cuda").manual_seed(1)
     rows = (shape.offsets_q[-1], shape.offsets_k[-1], shape.offsets_k[-1], shape.rows_o)
     q, k, v, d_o = (torch.randn(n, shape.heads, shape.head_dim, generator=generator, device="cuda").to(BF16)
                     for n in rows)
     run, o, lse = mxfa.forward(shape, q, k, v)
     run()
-    contestants, ours, differences = {"cuBLAS 8192^3": yardstick}, o, {}
+    contestants, ours, differences = {"cuBLAS 8192^3": yardstick}, [o], {}
     if direction == "backward":
         run, ours = mxfa.backward(shape, q, k, v, o, lse, d_o)
         run()
     contestants["mxfa"] = run
     repeated_q = q.repeat(len(shape.lens_k), 1, 1) if shape.broadcast else q
-    for name, attention in peers(shape, q, k, v):
+    makers = {name: lambda f=attention: through_autograd(f, direction, repeated_q, k, v, d_o)
+              for name, attention in peers(shape)}
+    makers |= {x.name: lambda x=x: through_library(x, shape, direction, repeated_q, k, v, d_o)
+               for x in libraries}
+    for name, make in makers.items():
         try:
-            leaves = [x.detach().requires_grad_(direction == "backward") for x in (repeated_q, k, v)]
-            result = attention(*leaves)
-            result = result[0] if isinstance(result, tuple) else result
-            if direction == "forward":
-                differences[name] = relative_rms(o, result)
-                contestants[name] = lambda f=attention, x=leaves: f(*x)
-            else:
-                grad = lambda o=result, x=leaves: torch.autograd.grad(o, x, d_o, retain_graph=True)
-                theirs = list(grad())
-                if shape.broadcast:
-                    theirs[0] = theirs[0].view(len(shape.lens_k), *q.shape).float().sum(0)
-                differences[name] = max(relative_rms(a, b) for a, b in zip(ours, theirs))
-                contestants[name] = grad
+            run, theirs = make()
+            if shape.broadcast and direction == "backward":
+                theirs[0] = theirs[0].view(len(shape.lens_k), *q.shape).float().sum(0)
+            differences[name] = largest(relative_rms(a, b) for a, b in zip(theirs, ours))
+            contestants[name] = run
         except (RuntimeError, TypeError, ValueError) as error:
             print(f"  {name} does not do {shape.name}: {str(error).splitlines()[0][:120]}")
     times = {name: [] for name in contestants}
+    names = list(contestants)
     for repeat in range(options.repeats + 2):
-        for name, contestant in contestants.items():
+        first = repeat % len(names)
+        for name in names[first:] + names[:first]:
             torch.cuda.synchronize()
             time.sleep(options.rest_ms / 1000)
-            ms = timed(contestant)
+            ms = timed(contestants[name])
             if repeat >= 2:  # two to warm up
                 times[name].append(ms)
     medians = {name: statistics.median(t) for name, t in times.items()}
@@ -233,15 +243,18 @@ def measure(shape, direction, mxfa, options, yardstick):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(description=f"{__doc__}\n{peer_library.__doc__}",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("libmxfa", type=pathlib.Path)
     parser.add_argument("suite", type=pathlib.Path)
+    parser.add_argument("--library", type=peer_library.named_library, action="append", default=[],
+                        metavar="NAME=LIBRARY", help="a peer library, any number of times")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--rest-ms", type=float, default=30)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    mxfa = Mxfa(options.library)
+    mxfa = Mxfa(options.libmxfa)
+    libraries = [PeerLibrary(*named) for named in options.library]
     a, b = (torch.randn(8192, 8192, device="cuda").to(BF16) for _ in range(2))
     yardstick = lambda: torch.matmul(a, b)
     rows = []
@@ -252,7 +265,7 @@ def main():
         for case in given.get("cases", [given]):
             shape = Shape(file.stem, given, case["head_dim"])
             direction = "backward" if given["op"] == "attn_bwd" else "forward"
-            rows += measure(shape, direction, mxfa, options, yardstick)
+            rows += measure(shape, direction, mxfa, libraries, options, yardstick)
             torch.cuda.empty_cache()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
