@@ -91,6 +91,17 @@ MXFA_DEVICE int32_t ld_global_s32(const int32_t* address) {
   return value;
 }
 
+// ld.global.v2, two integers of 8 aligned bytes.
+struct S32x2 {
+  int32_t x, y;
+};
+
+MXFA_DEVICE S32x2 ld_global_v2_s32(const int32_t* address) {
+  S32x2 v;
+  asm volatile("ld.global.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address) : "memory");
+  return v;
+}
+
 // ld.global.nc.L1::no_allocate.v4 -- data that nobody writes during the kernel and that is read once.
 MXFA_DEVICE U32x4 ld_global_nc_v4(const void* address) {
   U32x4 v;

@@ -27,9 +27,8 @@ struct AttentionBwdFinish {
     int head = blockIdx.x % p.heads_q, index = blockIdx.x / p.heads_q;
     int batch = 0, m = index;
     if (!p.broadcast_q) {
-      const int32_t* entry = pointer<const int32_t>(p.q_tiles) + 2 * index;
-      batch = ld_global_s32(entry);
-      m = ld_global_s32(entry + 1);
+      const S32x2 entry = ld_global_v2_s32(pointer<const int32_t>(p.q_tiles) + 2 * index);
+      batch = entry.x, m = entry.y;
       if (batch < 0) return;  // a spare slot of attention_lengths
     }
     Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
@@ -39,29 +38,44 @@ struct AttentionBwdFinish {
     const uint8_t* units =
         pointer<const uint8_t>(p.dq_accumulator) + 16 * lane +
         (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitBytes;
+    // All of the first copy is in flight before any of it is used.  Without a copy nothing was summed: zeros.
+    const int rows = p.dq_replicas > 0 ? q.length - row : 0;
+    constexpr int kLoads = kUnitBytes / 512;
+    U32x4 v[2][kLoads];
+    const auto load = [&] {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i)
+          v[half][i] = ld_global_nc_v4_if(units + kUnitBytes * half + 512 * i, kDqUnit * half < rows);
+    };
     float x[kD / 2];
+    const auto add = [&](int half, int i, bool first) {
+      const uint32_t words[4] = {v[half][i].x, v[half][i].y, v[half][i].z, v[half][i].w};
 #pragma unroll
-    for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;
-    for (int replica = 0; replica < p.dq_replicas; ++replica) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (row + kDqUnit * half >= q.length) continue;
-#pragma unroll
-        for (int i = 0; i < kUnitBytes / 512; ++i) {
-          const U32x4 v = ld_global_nc_v4(units + kUnitBytes * half + 512 * i);
-          const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            if constexpr (kDqFp16) {
-              x[16 * i + 4 * w + 2 * half] += cvt_f32_f16_low(words[w]);
-              x[16 * i + 4 * w + 2 * half + 1] += cvt_f32_f16_high(words[w]);
-            } else {
-              x[8 * i + 4 * (w / 2) + 2 * half + w % 2] += bits_float(words[w]);
-            }
-          }
+      for (int w = 0; w < 4; ++w) {
+        if constexpr (kDqFp16) {
+          const int at = 16 * i + 4 * w + 2 * half;
+          x[at] = (first ? 0.0f : x[at]) + cvt_f32_f16_low(words[w]);
+          x[at + 1] = (first ? 0.0f : x[at + 1]) + cvt_f32_f16_high(words[w]);
+        } else {
+          const int at = 8 * i + 4 * (w / 2) + 2 * half + w % 2;
+          x[at] = (first ? 0.0f : x[at]) + bits_float(words[w]);
         }
       }
+    };
+    load();
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) add(half, i, true);
+    for (int replica = 1; replica < p.dq_replicas; ++replica) {
       units += int64_t(p.heads_q) * p.dq_units * kUnitBytes;
+      load();
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) add(half, i, false);
     }
     bf16_bits* out = pointer<bf16_bits>(p.dq) + (int64_t(q.first) + row) * p.stride_dq + head * kD;
     store_warp_rows<kD>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out, p.stride_dq,

@@ -31,6 +31,7 @@ struct AttentionBwdPrepare {
   MXFA_DEVICE static void zero_turns(const AttentionBackwardParams& p, int64_t first, int64_t end,
                                      int64_t step) {
     if (p.turns == 0) return;
+#pragma unroll 1
     for (int64_t i = first; i < end; i += step) st_global_v2(pointer<int32_t>(p.turns) + 2 * i, 0, 0);
   }
 
@@ -48,6 +49,7 @@ struct AttentionBwdPrepare {
 
   // Bytes `first`, `first` + 16 `step`, ... in sixteens up to `end`.
   MXFA_DEVICE static void zero(uint8_t* accumulator, int64_t first, int64_t end, int64_t step) {
+#pragma unroll 1
     for (int64_t i = first; i < end; i += 16 * step) st_global_v4(accumulator + i, {0, 0, 0, 0});
   }
 
@@ -61,8 +63,8 @@ struct AttentionBwdPrepare {
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
     int head = blockIdx.x % p.heads_q;
-    const int32_t* entry = pointer<const int32_t>(p.q_tiles) + 2 * (blockIdx.x / p.heads_q);
-    int batch = ld_global_s32(entry), m = ld_global_s32(entry + 1);
+    const auto [batch, m] =
+        ld_global_v2_s32(pointer<const int32_t>(p.q_tiles) + 2 * (blockIdx.x / p.heads_q));
     if (batch < 0) {  // a spare slot of attention_lengths
       if (p.broadcast_q) zero_part(p);
       return;
@@ -72,10 +74,18 @@ struct AttentionBwdPrepare {
     int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_start(q.first, batch, kRows);
 
     int chunk = threadIdx.x % kLanes, pass_row = threadIdx.x / kLanes;
+    // A group of kLanes lanes takes kPasses rows that follow each other.  Everything that is read is in
+    // flight before any of it is used; LSE of a row is read, and its statistics are written, by one lane of
+    // the group.
+    const int first_row = kPasses * pass_row, own_row = kRows * m + first_row + chunk;
+    float lse = -bits_float(0x7f800000);
+    if (chunk < kPasses && own_row < q.length)
+      lse = bits_float(
+          ld_global_s32(pointer<const int32_t>(p.lse) + int64_t(head) * p.rows_o + o_first + own_row));
     U32x4 o[kPasses], d_out[kPasses];
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      int row = kRows * m + pass_row + kRowsAPass * i;
+      int row = kRows * m + first_row + i;
       bool valid = row < q.length && 8 * chunk < kD;
       int64_t column = int64_t(head) * kD + 8 * chunk;
       o[i] = ld_global_nc_v4_if(pointer<const bf16_bits>(p.o) + (o_first + row) * p.stride_o + column, valid);
@@ -88,29 +98,32 @@ struct AttentionBwdPrepare {
     } else if (p.broadcast_q) {
       zero_part(p);
     } else {
-      constexpr int64_t kUnitBytes = dq_unit_bytes(kD, kDqFp16);
+      constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16);
       int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
       int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
-      zero(pointer<uint8_t>(p.dq_accumulator) + unit * kUnitBytes, 16 * threadIdx.x, units * kUnitBytes,
-           kThreads);
+      uint8_t* accumulator = pointer<uint8_t>(p.dq_accumulator) + unit * kUnitBytes;
+#pragma unroll
+      for (int i = 0; i < kRows / kDqUnit * kUnitBytes; i += 16 * kThreads) {
+        const int at = i + 16 * threadIdx.x;
+        if (at < units * kUnitBytes) st_global_v4(accumulator + at, {0, 0, 0, 0});
+      }
       zero_turns(p, unit + threadIdx.x, unit + units, kThreads);
     }
-    float* statistics =
-        pointer<float>(p.statistics) + (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows);
+    float own_delta = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       float delta = dot(o[i], d_out[i]);
 #pragma unroll
       for (int lane = kLanes / 2; lane > 0; lane /= 2) delta += shfl_bfly(delta, lane);
-      int tile_row = pass_row + kRowsAPass * i, row = kRows * m + tile_row;
-      if (chunk == 0) {
-        float lse = -bits_float(0x7f800000);
-        if (row < q.length) lse = pointer<const float>(p.lse)[int64_t(head) * p.rows_o + o_first + row];
-        bool dead = lse == -bits_float(0x7f800000);
-        const float exponent = kMxfp8 ? kMxExponent - lse * kLog2E : -lse * kLog2E;
-        st_global_f32(statistics + tile_row, dead ? lse : exponent);
-        st_global_f32(statistics + kRows + tile_row, dead ? 0.0f : delta);
-      }
+      if (chunk == i) own_delta = delta;
+    }
+    if (chunk < kPasses) {
+      float* statistics = pointer<float>(p.statistics) +
+                          (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows) + first_row + chunk;
+      bool dead = lse == -bits_float(0x7f800000);
+      const float exponent = kMxfp8 ? kMxExponent - lse * kLog2E : -lse * kLog2E;
+      st_global_f32(statistics, dead ? lse : exponent);
+      st_global_f32(statistics + kRows, dead ? 0.0f : own_delta);
     }
   }
 };
