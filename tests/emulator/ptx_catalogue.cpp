@@ -188,7 +188,7 @@ std::string table() {
       "a\n"
       "number. Modifiers may come in any order except among types, as ptxas has it.\n\n"
       "| status | |\n|---|---|\n"
-      "| exact | every bit is what the PTX ISA says; tensor-core sums follow the model in the README |\n"
+      "| exact | every bit is what the PTX ISA says; tensor-core sums follow the model of silicon.md |\n"
       "| approximate | within the bound that the PTX ISA documents, which is given |\n"
       "| no effect | accepted; nothing it does can be seen here |\n"
       "| refused | a kernel that has it loads; executing it is a fault with its name and the reason |\n\n"
