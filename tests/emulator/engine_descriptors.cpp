@@ -1,28 +1,19 @@
 // Descriptors of the tensor core: published encodings and addresses, and what is refused.
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "emulator/engine_harness.hpp"
 #include "engines/matrix_descriptor.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::test;
+using mxfa::reference::load_vectors;
 using nlohmann::json;
 
 namespace {
 
-// Kept: a range-for over a member of a temporary would outlive it.
-const json& vectors() {
-  static const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
-  return all;
-}
 uint64_t number(const json& v) { return std::stoull(v.get<std::string>(), nullptr, 16); }
-
-uint64_t matrix(uint32_t start, uint32_t leading, uint32_t stride, uint32_t mode) {
-  return uint64_t{(start & 0x3ffff) >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 |
-         1ull << 46 | uint64_t{mode} << 61;
-}
 
 constexpr uint32_t kIdescBF16 = 1u << 4 | 1u << 7 | 1u << 10;  // f32 <- bf16 x bf16
 uint32_t size_field(uint32_t m, uint32_t n) { return n / 8 << 17 | m / 16 << 24; }
@@ -36,7 +27,7 @@ TEST_CASE("instruction descriptors printed by CUTLASS decode to their fields", "
   const std::map<std::string, Format> formats{{"f16", Format::F16},   {"bf16", Format::BF16},
                                               {"tf32", Format::TF32}, {"e4m3", Format::E4M3},
                                               {"e5m2", Format::E5M2}, {"s8", Format::S8}};
-  for (const json& v : vectors()["idesc"]) {
+  for (const json& v : load_vectors("blackwell_isa.json")["idesc"]) {
     INFO(v.dump());
     TensorMma mma;
     mma.kind = kinds.at(v["kind"]);
@@ -59,7 +50,7 @@ TEST_CASE("instruction descriptors printed by CUTLASS decode to their fields", "
 }
 
 TEST_CASE("matrix descriptors address the elements CUTLASS's layouts address", "[engine][tcgen05]") {
-  for (const json& v : vectors()["smem_desc"]) {
+  for (const json& v : load_vectors("blackwell_isa.json")["smem_desc"]) {
     const MatrixDescriptor d = decode_matrix(number(v["desc"]), "A");
     for (const json& e : v["elements"]) {
       INFO(v["case"] << " " << e.dump());

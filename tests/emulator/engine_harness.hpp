@@ -76,4 +76,10 @@ inline bool has(const std::string& text, const std::string& part) {
   return false;
 }
 
+// A matrix descriptor of tcgen05; `mode` is the swizzle.
+inline uint64_t matrix(uint32_t start, uint32_t leading, uint32_t stride, uint32_t mode = 0) {
+  return uint64_t{(start & 0x3ffff) >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 |
+         1ull << 46 | uint64_t{mode} << 61;
+}
+
 }  // namespace mxfa::emulator::test

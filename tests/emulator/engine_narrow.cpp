@@ -11,9 +11,6 @@ using namespace mxfa::emulator::test;
 
 namespace {
 
-uint64_t matrix(uint32_t start, uint32_t leading, uint32_t stride) {  // no swizzle
-  return uint64_t{start >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 | 1ull << 46;
-}
 uint32_t size_field(uint32_t m, uint32_t n) { return n / 8 << 17 | m / 16 << 24; }
 
 // OCP MX: sign, exponent, mantissa; no infinities and no NaN.

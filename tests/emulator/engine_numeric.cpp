@@ -4,16 +4,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "emulator/engine_harness.hpp"
 #include "engines/small_floats.hpp"
 #include "engines/tensor_numeric.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::test;
+using mxfa::reference::load_vectors;
 using nlohmann::json;
 
 namespace {
@@ -167,7 +168,7 @@ uint32_t model(const Case& t, int i, int j) {
 TEST_CASE("the fused sum gives the published bits", "[engine][numeric]") {
   const std::map<std::string, Format> formats{
       {"bf16", Format::BF16}, {"f16", Format::F16}, {"e4m3", Format::E4M3}, {"e5m2", Format::E5M2}};
-  const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
+  const json& all = load_vectors("blackwell_isa.json");
   for (const json& v : all["mma_numerics_f32_acc"]) {
     INFO(v.dump());
     const auto hex = [](const json& x) {

@@ -1,13 +1,14 @@
 // cta_group::2: allocation by both CTAs, operands from both, layouts of D and of the scales, commit to both.
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "emulator/engine_harness.hpp"
 #include "engines/matrix_descriptor.hpp"
 #include "engines/small_floats.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::test;
+using mxfa::reference::load_vectors;
 using nlohmann::json;
 
 namespace {
@@ -112,7 +113,7 @@ TEST_CASE("a pair's alloc waits for columns that are free in both", "[engine][pa
 }
 
 TEST_CASE("a pair's mma takes A and B from both CTAs and writes D to both", "[engine][pair]") {
-  const json vectors = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
+  const json& vectors = load_vectors("blackwell_isa.json");
   for (const uint32_t rows : {128u, 256u})
     for (const uint32_t n : {32u, 128u}) {
       CAPTURE(rows, n);

@@ -1,5 +1,4 @@
 // tcgen05.mma, cp and commit: layouts, scales, order.
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -7,23 +6,14 @@
 #include "engines/matrix_descriptor.hpp"
 #include "engines/small_floats.hpp"
 #include "memory/tensor_map.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::test;
+using mxfa::reference::load_vectors;
 using nlohmann::json;
 
 namespace {
-
-// Kept: a range-for over a member of a temporary would outlive it.
-const json& vectors() {
-  static const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
-  return all;
-}
-
-uint64_t matrix(uint32_t start, uint32_t leading, uint32_t stride, uint32_t mode) {
-  return uint64_t{(start & 0x3ffff) >> 4} | uint64_t{leading >> 4} << 16 | uint64_t{stride >> 4} << 32 |
-         1ull << 46 | uint64_t{mode} << 61;
-}
 
 void allocate(Machine& m) { REQUIRE(tcgen05_alloc(m.warp(), 1024, 512, 1)); }
 
@@ -72,7 +62,7 @@ TEST_CASE("accumulators lie where the layout tables say", "[engine][tcgen05]") {
       CHECK(m.cta().tensor_memory->word(rows == 128 ? 0 : lane0 ^ 16, 32 + (rows == 128 ? n : 0)) ==
             0xffffffff);
       if (lane0 == 0)
-        for (const json& v : vectors()["accumulator"])
+        for (const json& v : load_vectors("blackwell_isa.json")["accumulator"])
           if (v["cg"] == 1 && v["ws"] == false && v["M"] == rows && v["N"] == n) {
             INFO(v.dump());
             CHECK(result(m, v["cta_lane_col"][1], 32 + v["cta_lane_col"][2].get<uint32_t>()) ==
@@ -86,7 +76,7 @@ TEST_CASE("tcgen05.cp writes scale atoms to all four quarters", "[engine][tcgen0
   allocate(m);
   for (uint32_t i = 0; i < 512; ++i) *m.shared(0x800 + i) = static_cast<uint8_t>(i * 7 + i / 256);
   tcgen05_cp(m.warp(), 0, TmemCopyShape::S32x128b, 100, matrix(0x800, 0, 128, 0), 1);
-  for (const json& v : vectors()["sf_atom"])
+  for (const json& v : load_vectors("blackwell_isa.json")["sf_atom"])
     for (const uint32_t lane : v["tmem_lanes"].get<std::vector<uint32_t>>()) {
       const uint32_t at = v["byte_in_512B"],
                      word = m.cta().tensor_memory->word(lane, 100 + v["tmem_col"].get<uint32_t>());

@@ -1,20 +1,15 @@
 // Tensor memory: who may allocate, and which word every register of a load or store means.
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "emulator/engine_harness.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::emulator;
 using namespace mxfa::emulator::test;
+using mxfa::reference::load_vectors;
 using nlohmann::json;
 
 namespace {
-
-// Kept: a range-for over a member of a temporary would outlive it.
-const json& vectors() {
-  static const json all = json::parse(std::ifstream(MXFA_TEST_DATA "/vectors-blackwell-isa.json"));
-  return all;
-}
 
 TmemShape shape_of(const std::string& name) {
   return name == "32x32b"    ? TmemShape::S32x32b
@@ -60,7 +55,7 @@ TEST_CASE("tcgen05.ld and st agree with the published fragment tables", "[engine
   Machine m;
   allocate(m, 512);
   TensorMemory& tmem = *m.cta().tensor_memory;
-  for (const json& v : vectors()["tmem_ldst"]) {
+  for (const json& v : load_vectors("blackwell_isa.json")["tmem_ldst"]) {
     const std::string shape = v["shape"];
     const int num = v["num"], count = registers_of(shape, num);
     const uint32_t t = v["thread"], r = v["reg"], lane = v["lane"], column = v["col"],
@@ -91,7 +86,7 @@ TEST_CASE("16x32bx2 reads its second half at an immediate distance", "[engine][t
   Machine m;
   allocate(m, 512);
   fill(*m.cta().tensor_memory);
-  for (const json& v : vectors()["tmem_ldst_16x32bx2"]) {
+  for (const json& v : load_vectors("blackwell_isa.json")["tmem_ldst_16x32bx2"]) {
     INFO(v.dump());
     const int num = v["num"], imm = v["imm"];
     Registers out(num);

@@ -2,13 +2,14 @@
 // vectors of tests/data, which come from other implementations, are checked too.
 #include <cfenv>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "one_op.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::test;
+using mxfa::reference::load_vectors;
 
 namespace {
 
@@ -99,12 +100,6 @@ std::vector<uint64_t> around(const Format& format) {
     }
   }
   return values;
-}
-
-nlohmann::json read(const std::string& name) {
-  std::ifstream file(std::string(MXFA_TEST_DATA) + "/" + name);
-  REQUIRE(file);
-  return nlohmann::json::parse(file);
 }
 
 uint64_t number(const nlohmann::json& value) {
@@ -263,7 +258,7 @@ TEST_CASE("cvt from f32 and bf16 to UE8M0", "[one_op]") {
 }
 
 TEST_CASE("cvt agrees with the conversion vectors", "[one_op]") {
-  const auto vectors = read("vectors-blackwell-isa.json").at("cvt_reference");
+  const auto& vectors = load_vectors("blackwell_isa.json").at("cvt_reference");
   struct Column {
     const char* key;
     std::string form;
@@ -307,7 +302,7 @@ TEST_CASE("cvt agrees with the conversion vectors", "[one_op]") {
           return got >> 16 == expected >> 16 || (nan(got) && nan(expected));
         });
   }
-  const auto convert = read("vectors/convert.json");
+  const auto& convert = load_vectors("convert.json");
   std::vector<Words> cases;
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> expected;
   for (const auto& row : convert) {

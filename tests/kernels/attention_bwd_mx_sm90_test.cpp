@@ -18,11 +18,6 @@ namespace {
 const std::vector<int32_t> kLengthsQ{0, 1, 31, 33, 64, 127, 128, 129, 200};
 const std::vector<int32_t> kLengthsK{129, 257, 33, 0, 127, 1, 64, 31, 128};
 
-void on_hopper(const std::function<void()>& test) {
-  const OnHopper hopper;
-  if (hopper.ready()) test();
-}
-
 void check_head_dim(int head_dim, const std::vector<int>& masks) {
   for (const bool square : {false, true}) {
     for (const int mask : masks) {

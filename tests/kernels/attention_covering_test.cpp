@@ -137,11 +137,6 @@ int seeds() {
   return text ? std::atoi(text) : 1;
 }
 
-struct Checked {
-  Checked() { setenv("MXFA_EMU_CHECK", "on", 1); }
-  ~Checked() { unsetenv("MXFA_EMU_CHECK"); }
-};
-
 }  // namespace
 
 TEST_CASE("The covering array has every allowed pair of values, and every format, head_dim and mask",

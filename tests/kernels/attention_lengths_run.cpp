@@ -52,39 +52,61 @@ mxfa_attention with_capacity(mxfa_attention attention, const Capacity& capacity)
   return attention;
 }
 
-CapacityForward::CapacityForward(const AttentionInputs& like, const Capacity& c)
+CapacityLaunches::CapacityLaunches(const AttentionInputs& like, const Capacity& c, Plan plan)
     : capacity_(c),
-      mxfp8_(like.mxfp8),
       problem_(like.problem),
-      plan_(Device::instance().context().attention_forward(with_capacity(describe_attention(like), c))),
+      plan_(std::move(plan)),
       workspace_(prepared_workspace(plan_)),
       rows_o_(problem_.broadcast_q ? int64_t{c.batch} * c.total_q : c.total_q),
-      q_(size_t(c.total_q) * problem_.heads_q * problem_.head_dim * (mxfp8_ ? 1 : 2)),
-      k_(size_t(c.total_k) * problem_.heads_kv * problem_.head_dim * (mxfp8_ ? 1 : 2)),
+      q_(c.total_q * row_q() * (like.mxfp8 ? 1 : 2)),
+      k_(c.total_k * row_k() * (like.mxfp8 ? 1 : 2)),
       v_(k_.size()),
-      o_(rows_o_ * problem_.heads_q * problem_.head_dim * 2),
+      o_(rows_o_ * row_q() * 2),
       lse_(rows_o_ * problem_.heads_q * sizeof(float)),
+      offsets_q_((problem_.broadcast_q ? 2 : c.batch + 1) * sizeof(int32_t)),
+      offsets_k_((c.batch + 1) * sizeof(int32_t)) {}
+
+template <class Args>
+void CapacityLaunches::describe(Args& args) const {
+  const int64_t stride_q = row_q(), stride_k = row_k();
+  args.size = sizeof args;
+  args.q = {q_.data(), stride_q, capacity_.total_q, {}};
+  args.k = {k_.data(), stride_k, capacity_.total_k, {}};
+  args.v = {v_.data(), stride_k, capacity_.total_k, {}};
+  args.o = {o_.data(), stride_q, rows_o_, {}};
+  args.lse = static_cast<float*>(lse_.data());
+  args.workspace = workspace_->data();
+  args.offsets_q = static_cast<const int32_t*>(offsets_q_.data());
+  args.offsets_k = static_cast<const int32_t*>(offsets_k_.data());
+}
+
+void CapacityLaunches::set_offsets(const std::vector<int32_t>& offsets_q,
+                                   const std::vector<int32_t>& offsets_k) {
+  refill(offsets_q_, offsets_q);
+  refill(offsets_k_, offsets_k);
+  for (const Buffer* buffer : outputs_) poison(*buffer);
+  finish_uploads();
+}
+
+bool CapacityLaunches::outputs_untouched() const {
+  return std::all_of(outputs_.begin(), outputs_.end(), [](const Buffer* b) { return all_poison(*b); });
+}
+
+CapacityForward::CapacityForward(const AttentionInputs& like, const Capacity& c)
+    : CapacityLaunches(
+          like, c,
+          Device::instance().context().attention_forward(with_capacity(describe_attention(like), c))),
+      mxfp8_(like.mxfp8),
       scales_q_(mxfp8_ ? scale_bytes(problem_.heads_q, c.total_q, c.batch) : 0),
       scales_k_(mxfp8_ ? scale_bytes(problem_.heads_kv, c.total_k, c.batch) : 0),
-      scales_v_(scales_k_.size()),
-      offsets_q_((problem_.broadcast_q ? 2 : c.batch + 1) * sizeof(int32_t)),
-      offsets_k_((c.batch + 1) * sizeof(int32_t)) {
-  const int64_t row_q = int64_t{problem_.heads_q} * problem_.head_dim;
-  const int64_t row_k = int64_t{problem_.heads_kv} * problem_.head_dim;
-  args_.size = sizeof args_;
-  args_.q = {q_.data(), row_q, c.total_q, {}};
-  args_.k = {k_.data(), row_k, c.total_k, {}};
-  args_.v = {v_.data(), row_k, c.total_k, {}};
-  args_.o = {o_.data(), row_q, rows_o_, {}};
+      scales_v_(scales_k_.size()) {
+  outputs_ = {&o_, &lse_};
+  describe(args_);
   if (mxfp8_) {
     args_.q.scales = {scales_q_.data(), scales_q_.size(), MXFA_SCALE_ALONG_D};
     args_.k.scales = {scales_k_.data(), scales_k_.size(), MXFA_SCALE_ALONG_D};
     args_.v.scales = {scales_v_.data(), scales_v_.size(), MXFA_SCALE_ALONG_TOKENS};
   }
-  args_.lse = static_cast<float*>(lse_.data());
-  args_.workspace = workspace_->data();
-  args_.offsets_q = static_cast<const int32_t*>(offsets_q_.data());
-  args_.offsets_k = static_cast<const int32_t*>(offsets_k_.data());
 }
 
 void CapacityForward::set(const AttentionInputs& in) {
@@ -99,22 +121,11 @@ void CapacityForward::set(const AttentionInputs& in) {
   set_offsets(problem_.offsets_q, problem_.offsets_k);
 }
 
-void CapacityForward::set_offsets(const std::vector<int32_t>& offsets_q,
-                                  const std::vector<int32_t>& offsets_k) {
-  refill(offsets_q_, offsets_q);
-  refill(offsets_k_, offsets_k);
-  poison(o_), poison(lse_);
-  finish_uploads();
-}
-
-void CapacityForward::launch() { plan_(args_, Device::instance().stream()); }
-
 AttentionOutputs CapacityForward::outputs() const {
   const auto lse = lse_.download<float>();
-  const size_t row = size_t(problem_.heads_q) * problem_.head_dim;
   const size_t rows = problem_.rows_o();
   AttentionOutputs outputs;
-  outputs.o = first_elements(o_, rows * row);
+  outputs.o = first_elements(o_, rows * row_q());
   size_t written = 0;
   for (int head = 0; head < problem_.heads_q; ++head)
     for (size_t i = 0; i < size_t(rows_o_); ++i) {
@@ -128,36 +139,20 @@ AttentionOutputs CapacityForward::outputs() const {
   return outputs;
 }
 
-bool CapacityForward::outputs_untouched() const { return all_poison(o_) && all_poison(lse_); }
-
 CapacityBackward::CapacityBackward(const BackwardInputs& like, const Capacity& c)
-    : problem_(like.forward.problem),
-      plan_(Device::instance().context().attention_backward(
-          with_capacity(describe_attention(like.forward), c), like.options)),
-      workspace_(prepared_workspace(plan_)),
-      rows_o_(problem_.broadcast_q ? int64_t{c.batch} * c.total_q : c.total_q),
-      q_(size_t(c.total_q) * problem_.heads_q * problem_.head_dim * 2),
-      k_(size_t(c.total_k) * problem_.heads_kv * problem_.head_dim * 2),
-      v_(k_.size()),
-      o_(rows_o_ * problem_.heads_q * problem_.head_dim * 2),
+    : CapacityLaunches(like.forward, c,
+                       Device::instance().context().attention_backward(
+                           with_capacity(describe_attention(like.forward), c), like.options)),
       d_o_(o_.size()),
-      lse_(rows_o_ * problem_.heads_q * sizeof(float)),
       dq_(q_.size()),
       dk_(k_.size()),
-      dv_(k_.size()),
-      offsets_q_((problem_.broadcast_q ? 2 : c.batch + 1) * sizeof(int32_t)),
-      offsets_k_((c.batch + 1) * sizeof(int32_t)) {
-  const int64_t row_q = int64_t{problem_.heads_q} * problem_.head_dim;
-  const int64_t row_k = int64_t{problem_.heads_kv} * problem_.head_dim;
-  args_.size = sizeof args_;
-  args_.q = {q_.data(), row_q, c.total_q, {}}, args_.dq = {dq_.data(), row_q, c.total_q, {}};
-  args_.k = {k_.data(), row_k, c.total_k, {}}, args_.dk = {dk_.data(), row_k, c.total_k, {}};
-  args_.v = {v_.data(), row_k, c.total_k, {}}, args_.dv = {dv_.data(), row_k, c.total_k, {}};
-  args_.o = {o_.data(), row_q, rows_o_, {}}, args_.d_o = {d_o_.data(), row_q, rows_o_, {}};
-  args_.lse = static_cast<const float*>(lse_.data());
-  args_.workspace = workspace_->data();
-  args_.offsets_q = static_cast<const int32_t*>(offsets_q_.data());
-  args_.offsets_k = static_cast<const int32_t*>(offsets_k_.data());
+      dv_(k_.size()) {
+  outputs_ = {&dq_, &dk_, &dv_};
+  describe(args_);
+  args_.d_o = args_.o, args_.d_o.data = d_o_.data();
+  args_.dq = args_.q, args_.dq.data = dq_.data();
+  args_.dk = args_.k, args_.dk.data = dk_.data();
+  args_.dv = args_.v, args_.dv.data = dv_.data();
 }
 
 void CapacityBackward::set(const BackwardInputs& in, const BackwardOutputs& forward) {
@@ -173,28 +168,12 @@ void CapacityBackward::set(const BackwardInputs& in, const BackwardOutputs& forw
   set_offsets(problem_.offsets_q, problem_.offsets_k);
 }
 
-void CapacityBackward::set_offsets(const std::vector<int32_t>& offsets_q,
-                                   const std::vector<int32_t>& offsets_k) {
-  refill(offsets_q_, offsets_q);
-  refill(offsets_k_, offsets_k);
-  poison(dq_), poison(dk_), poison(dv_);
-  finish_uploads();
-}
-
-void CapacityBackward::launch() { plan_(args_, Device::instance().stream()); }
-
 BackwardOutputs CapacityBackward::outputs() const {
   BackwardOutputs outputs = forward_;
-  const size_t row_q = size_t(problem_.heads_q) * problem_.head_dim;
-  const size_t row_k = size_t(problem_.heads_kv) * problem_.head_dim;
-  outputs.dq = first_elements(dq_, problem_.rows_q() * row_q);
-  outputs.dk = first_elements(dk_, problem_.rows_k() * row_k);
-  outputs.dv = first_elements(dv_, problem_.rows_k() * row_k);
+  outputs.dq = first_elements(dq_, problem_.rows_q() * row_q());
+  outputs.dk = first_elements(dk_, problem_.rows_k() * row_k());
+  outputs.dv = first_elements(dv_, problem_.rows_k() * row_k());
   return outputs;
-}
-
-bool CapacityBackward::outputs_untouched() const {
-  return all_poison(dq_) && all_poison(dk_) && all_poison(dv_);
 }
 
 }  // namespace mxfa::test

@@ -15,56 +15,62 @@ struct Capacity {
 };
 inline constexpr Capacity kCapacity{4, 512, 512, 256, 256};  // of the case
 
-// The forward of one capacity: plan, workspace and buffers, which every launch shares as the replays of a
-// graph do.
-class CapacityForward {
+// What the launches of one plan for a capacity share, as the replays of a graph do: plan, workspace, buffers.
+class CapacityLaunches {
  public:
-  // Heads, head_dim, masks and format are those of `like`, its lengths do not matter.
-  CapacityForward(const AttentionInputs& like, const Capacity& capacity);
-
-  // What a replay may change: data, scales and offsets.  O and LSE become NaN bytes.
-  void set(const AttentionInputs& inputs);
+  // What a replay may change beside the data.  What the launch writes becomes NaN bytes.
   void set_offsets(const std::vector<int32_t>& offsets_q, const std::vector<int32_t>& offsets_k);
-  void launch();
   void check() { plan_.check(workspace_->data(), Device::instance().stream()); }
-  // Of the lengths that were set last; fails if a row that is not theirs was written.
-  AttentionOutputs outputs() const;
   bool outputs_untouched() const;
-
   const Plan& plan() const { return plan_; }
-  const mxfa_attention_forward_args& args() const { return args_; }
 
- private:
+ protected:
+  // Heads, head_dim, masks and format are those of `like`, its lengths do not matter.
+  CapacityLaunches(const AttentionInputs& like, const Capacity& capacity, Plan plan);
+
+  template <class Args>
+  void describe(Args& args) const;
+  size_t row_q() const { return size_t(problem_.heads_q) * problem_.head_dim; }
+  size_t row_k() const { return size_t(problem_.heads_kv) * problem_.head_dim; }
+
   const Capacity capacity_;
-  const bool mxfp8_;
   reference::AttentionProblem problem_;
   Plan plan_;
   std::unique_ptr<Buffer> workspace_;
   int64_t rows_o_;
-  Buffer q_, k_, v_, o_, lse_, scales_q_, scales_k_, scales_v_, offsets_q_, offsets_k_;
+  Buffer q_, k_, v_, o_, lse_, offsets_q_, offsets_k_;
+  std::vector<const Buffer*> outputs_;  // what a launch writes
+};
+
+class CapacityForward : public CapacityLaunches {
+ public:
+  CapacityForward(const AttentionInputs& like, const Capacity& capacity);
+
+  void set(const AttentionInputs& inputs);  // data, scales and offsets
+  void launch() { plan_(args_, Device::instance().stream()); }
+  // Of the lengths that were set last; fails if a row that is not theirs was written.
+  AttentionOutputs outputs() const;
+  const mxfa_attention_forward_args& args() const { return args_; }
+
+ private:
+  const bool mxfp8_;
+  Buffer scales_q_, scales_k_, scales_v_;
   mxfa_attention_forward_args args_{};
 };
 
 // The backward likewise; O and LSE are given.
-class CapacityBackward {
+class CapacityBackward : public CapacityLaunches {
  public:
   CapacityBackward(const BackwardInputs& like, const Capacity& capacity);
 
-  // What a replay may change: data and offsets.  `forward` has O and LSE.  The gradients become NaN bytes.
+  // Data and offsets.  `forward` has O and LSE.
   void set(const BackwardInputs& inputs, const BackwardOutputs& forward);
-  void set_offsets(const std::vector<int32_t>& offsets_q, const std::vector<int32_t>& offsets_k);
-  void launch();
-  void check() { plan_.check(workspace_->data(), Device::instance().stream()); }
+  void launch() { plan_(args_, Device::instance().stream()); }
   // Those that were set, and the gradients; fails if a row that is not of the lengths was written.
   BackwardOutputs outputs() const;
-  bool outputs_untouched() const;
 
  private:
-  reference::AttentionProblem problem_;
-  Plan plan_;
-  std::unique_ptr<Buffer> workspace_;
-  int64_t rows_o_;
-  Buffer q_, k_, v_, o_, d_o_, lse_, dq_, dk_, dv_, offsets_q_, offsets_k_;
+  Buffer d_o_, dq_, dk_, dv_;
   BackwardOutputs forward_;
   mxfa_attention_backward_args args_{};
 };

@@ -10,18 +10,13 @@
 #include "kernels/attention_lengths_run.hpp"
 #include "reference/random.hpp"
 #include "support/catch.hpp"
+#include "support/lengths.hpp"
 
 using namespace mxfa;
 using namespace mxfa::test;
 using namespace mxfa::reference;
 
 namespace {
-
-// The hazard checks of the CPU driver, for the launches in its scope.
-struct Checked {
-  Checked() { setenv("MXFA_EMU_CHECK", "on", 1); }
-  ~Checked() { unsetenv("MXFA_EMU_CHECK"); }
-};
 
 using Change = std::function<void(AttentionInputs&)>;
 
@@ -53,12 +48,6 @@ void check_replays(
     CHECK(outputs == run_attention(inputs));
     check_kernel_rounding(inputs, outputs);
   }
-}
-
-std::vector<int32_t> offsets_of(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
 }
 
 std::string report(CapacityForward& forward) {

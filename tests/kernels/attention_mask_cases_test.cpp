@@ -160,11 +160,6 @@ void fwd_rows_past_offsets() {
   CHECK(check_case(inputs, tail) == run_attention(inputs));
 }
 
-void on_hopper(void (*test)()) {
-  const OnHopper hopper;
-  if (hopper.ready()) test();
-}
-
 }  // namespace
 
 TEST_CASE("fwd-zero-q-maxlen1: an empty sequence among single queries", "[attention][cases][sm_100]") {

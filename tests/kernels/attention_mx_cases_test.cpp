@@ -104,11 +104,6 @@ void sf_pad_poison_attn() {
   check_exact(inputs, a);
 }
 
-void on_hopper(void (*test)()) {
-  const OnHopper hopper;
-  if (hopper.ready()) test();
-}
-
 }  // namespace
 
 TEST_CASE("mxa-first-row-exact: one key returns dequantised V", "[attention][cases][sm_100]") {

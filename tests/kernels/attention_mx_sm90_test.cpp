@@ -54,11 +54,6 @@ void check_all(const AttentionInputs& inputs) {
   check_format_accuracy(inputs, outputs);
 }
 
-void on_hopper(const std::function<void()>& test) {
-  const OnHopper hopper;
-  if (hopper.ready()) test();
-}
-
 // What both kernels compute for the comparison, the Blackwell one with every exponential from ex2.approx.
 std::vector<AttentionInputs> compared_inputs(bool blackwell) {
   std::vector<AttentionInputs> list;

@@ -7,17 +7,12 @@
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
 #include "support/catch.hpp"
+#include "support/lengths.hpp"
 
 namespace mxfa::test {
 namespace {
 
 using namespace reference;
-
-std::vector<int32_t> offsets_of(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
-}
 
 JaggedShape shape_q(const AttentionProblem& p) { return {p.offsets_q, p.heads_q, p.head_dim}; }
 JaggedShape shape_k(const AttentionProblem& p) { return {p.offsets_k, p.heads_kv, p.head_dim}; }

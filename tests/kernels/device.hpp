@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +51,11 @@ class OnHopper {
   Device* before_;
   bool ready_ = false;
 };
+
+inline void on_hopper(const std::function<void()>& test) {
+  const OnHopper hopper;
+  if (hopper.ready()) test();
+}
 
 // Device memory between two guards.  It starts out as NaN bytes, in every format; the guards must still hold
 // theirs when the buffer dies.
@@ -95,6 +102,11 @@ class Schedule {
   ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
+};
+// The hazard checks of the CPU driver, for the launches in its scope.
+struct Checked {
+  Checked() { setenv("MXFA_EMU_CHECK", "on", 1); }
+  ~Checked() { unsetenv("MXFA_EMU_CHECK"); }
 };
 // functional, lazy, eager, and the seeds 1..count of random, pct and split in turn.
 std::vector<std::string> schedules(int random_count);

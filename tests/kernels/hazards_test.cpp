@@ -12,11 +12,6 @@ using namespace mxfa::reference;
 
 namespace {
 
-struct Checked {
-  Checked() { setenv("MXFA_EMU_CHECK", "on", 1); }
-  ~Checked() { unsetenv("MXFA_EMU_CHECK"); }
-};
-
 // Rows without keys, keys without rows, one and several blocks of keys, ends of tiles and others.
 const std::vector<int32_t> kQ{0, 1, 100, 130, 256}, kK{129, 0, 33, 300, 257};
 

@@ -4,10 +4,11 @@
 #include <cmath>
 
 #include "kernels/quantize_run.hpp"
-#include "oracles/vectors.hpp"
 #include "reference/formats.hpp"
 #include "reference/random.hpp"
 #include "support/catch.hpp"
+#include "support/lengths.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::test;
 using namespace mxfa::reference;
@@ -28,12 +29,6 @@ std::vector<double> first_and_rest(double first, double rest) {
   return x;
 }
 const JaggedShape kOneRow{{0, 1}, 1, 64};
-
-std::vector<int32_t> offsets_of(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
-}
 
 constexpr BlockLayout kLayouts[] = {BlockLayout::kAlongD, BlockLayout::kAlongTokens, BlockLayout::kSquare};
 constexpr ScalingMode kModes[] = {ScalingMode::kRceil, ScalingMode::kFloor};

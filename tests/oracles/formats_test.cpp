@@ -4,8 +4,8 @@
 #include <bit>
 #include <cmath>
 
-#include "oracles/vectors.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::reference;
 
@@ -17,7 +17,7 @@ TEST_CASE("E4M3 encoding agrees with the conversion vectors", "[formats]") {
 }
 
 TEST_CASE("E4M3 encoding agrees with the instruction-set vectors", "[formats]") {
-  for (const auto& row : load_vectors("../vectors-blackwell-isa.json")["cvt_reference"]["f32"]) {
+  for (const auto& row : load_vectors("blackwell_isa.json")["cvt_reference"]["f32"]) {
     INFO("x bits " << row["in"]);
     const float x = float_of(row["in"]);
     // The vectors keep the sign of a NaN, which is not specified.

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "oracles/vectors.hpp"
 #include "reference/formats.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::reference;
 

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <set>
 
-#include "oracles/vectors.hpp"
 #include "reference/formats.hpp"
 #include "reference/quantize.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::reference;
 

@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "oracles/vectors.hpp"
 #include "reference/quantize.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa::reference;
 
@@ -19,7 +19,7 @@ TEST_CASE("128x4 tiling agrees with the layout vectors", "[scale_layout]") {
 }
 
 TEST_CASE("128x4 tiling agrees with the instruction-set vectors", "[scale_layout]") {
-  const auto vectors = load_vectors("../vectors-blackwell-isa.json");
+  const auto vectors = load_vectors("blackwell_isa.json");
   for (const auto& point : vectors["sf_gmem"]) {
     const int64_t columns = point["K"].get<int64_t>() / 32;
     CHECK(scale_offset(point["m"], point["k"].get<int64_t>() / 32, columns) ==

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "oracles/vectors.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa;
 using mxfa::reference::hex;

@@ -5,17 +5,13 @@
 #include <map>
 #include <set>
 
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
+using namespace mxfa::test;
 
 namespace {
-
-Sequences sequences_of(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return read_sequences("offsets", int32_t(lengths.size()), offsets.data());
-}
 
 RowTileProblem problem_of(const Sequences& q, const Sequences& k, bool broadcast, int32_t window_right = -1) {
   return {.q = &q,

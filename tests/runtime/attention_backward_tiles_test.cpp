@@ -4,17 +4,13 @@
 #include <map>
 #include <set>
 
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
+using namespace mxfa::test;
 
 namespace {
-
-Sequences sequences_of(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return read_sequences("offsets", int32_t(lengths.size()), offsets.data());
-}
 
 struct Lengths {
   Sequences q, k;

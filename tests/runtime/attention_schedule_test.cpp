@@ -6,26 +6,22 @@
 #include <set>
 #include <tuple>
 
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
-using Catch::Matchers::Contains;
+using namespace mxfa::test;
+using mxfa::test::Contains;
 
 namespace {
-
-Sequences of_lengths(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets{0};
-  for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return read_sequences("offsets", int32_t(lengths.size()), offsets.data());
-}
 
 struct Problem {
   Sequences q, k;
   ScheduleProblem problem;
   Problem(const std::vector<int32_t>& lengths_q, const std::vector<int32_t>& lengths_k, int32_t heads,
           int32_t max_ctas)
-      : q(of_lengths(lengths_q)),
-        k(of_lengths(lengths_k)),
+      : q(sequences_of(lengths_q)),
+        k(sequences_of(lengths_k)),
         problem{.q = &q,
                 .k = &k,
                 .heads_q = heads,

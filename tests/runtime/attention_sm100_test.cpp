@@ -11,8 +11,6 @@ using namespace mxfa::test;
 
 namespace {
 
-void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 abi::AttentionForwardParams launch(mxfa_context& context, const mxfa_attention& attention,
                                    mxfa_attention_forward_args args) {
   alignas(256) static char workspace[8192];

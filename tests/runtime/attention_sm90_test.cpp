@@ -14,8 +14,6 @@ using mxfa::test::Contains;
 
 namespace {
 
-void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 // Two sequences, 300 + 5 queries and 130 + 0 keys, 4 query heads on 2 of keys, head_dim 96.
 struct Problem {
   std::vector<int32_t> offsets_q = {0, 300, 305}, offsets_k = {0, 130, 130};

@@ -17,8 +17,6 @@ using mxfa::test::Contains;
 
 namespace {
 
-void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 // Two sequences, 300 + 5 queries and 130 + 0 keys, 2 heads of 128, MXFP8.
 struct Problem {
   std::vector<int32_t> offsets_q = {0, 300, 305}, offsets_k = {0, 130, 130};

@@ -7,19 +7,16 @@
 
 #include "host/error.hpp"
 #include "host/shape_file.hpp"
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
+using namespace mxfa::test;
 using mxfa::test::Contains;
 
 namespace {
 
 constexpr int64_t kL2Bytes = int64_t{50} << 20;
-
-Sequences of_lengths(const std::vector<int32_t>& lengths) {
-  const std::vector<int32_t> offsets = offsets_of(lengths);
-  return read_sequences("offsets", int32_t(lengths.size()), offsets.data());
-}
 
 std::vector<int32_t> random_lengths(int count, int limit, uint64_t seed) {
   PortableRandom random(seed);
@@ -99,9 +96,9 @@ TEST_CASE("Four units are two tiles of two with three warpgroups, never three an
 }
 
 TEST_CASE("Every row is in exactly one tile, heaviest tiles first", "[plan]") {
-  const Sequences q = of_lengths({0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000}),
-                  k = of_lengths({300, 0, 64, 1, 700, 80, 81, 79, 256, 1000, 0, 257}),
-                  one = of_lengths({257});
+  const Sequences q = sequences_of({0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000}),
+                  k = sequences_of({300, 0, 64, 1, 700, 80, 81, 79, 256, 1000, 0, 257}),
+                  one = sequences_of({257});
   for (const auto& [left, right] : {std::pair{-1, -1}, {-1, 0}, {100, -1}, {100, 20}})
     for (const int max_units : {3, 4})
       for (const bool broadcast : {false, true}) {
@@ -124,8 +121,8 @@ TEST_CASE("Every row is in exactly one tile, heaviest tiles first", "[plan]") {
 
 TEST_CASE("The chosen cut is no slower in the model than tiles of three units alone", "[plan]") {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    const Sequences q = of_lengths(random_lengths(40, 1000, seed)),
-                    k = of_lengths(random_lengths(40, 1500, seed + 100));
+    const Sequences q = sequences_of(random_lengths(40, 1000, seed)),
+                    k = sequences_of(random_lengths(40, 1500, seed + 100));
     const RowTileProblem p{&q, &k, 4, false, -1, seed % 2 ? 0 : -1, 80, 3, 132, 512, kL2Bytes};
     const RowTilePlan plan = plan_row_tiles(p);
     check_complete(p, plan.tiles);
@@ -149,8 +146,8 @@ TEST_CASE("The chosen cut is no slower in the model than tiles of three units al
 
 TEST_CASE("Two-unit tiles are chosen where they fill the last round", "[plan]") {
   // 133 tiles of three units on 132 SMs take two rounds; cut smaller they take fewer blocks.
-  const Sequences q = of_lengths(std::vector<int32_t>(133, 192)),
-                  k = of_lengths(std::vector<int32_t>(133, 8000));
+  const Sequences q = sequences_of(std::vector<int32_t>(133, 192)),
+                  k = sequences_of(std::vector<int32_t>(133, 8000));
   const RowTilePlan plan = plan_row_tiles({&q, &k, 1, false, -1, -1, 80, 3, 132, 512, kL2Bytes});
   CHECK(plan.makespan < 2 * (100 + kTileCost));
   CHECK(plan.two_unit_share > 0);
@@ -164,7 +161,7 @@ TEST_CASE("The greedy makespan gives the next cost to the first free worker", "[
 }
 
 TEST_CASE("A list longer than the kernel can count is refused", "[plan]") {
-  const Sequences q = of_lengths({1 << 30}), k = of_lengths({5});
+  const Sequences q = sequences_of({1 << 30}), k = sequences_of({5});
   CHECK_THROWS_WITH(plan_row_tiles({&q, &k, 1024, false, -1, -1, 80, 3, 132, 512, kL2Bytes}),
                     Contains("16777216 runs of 64 rows times 1024 heads"));
 }

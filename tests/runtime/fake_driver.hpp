@@ -36,4 +36,7 @@ extern const MxfaEmbedded kFakeSources[], kFakeConfigs[];
 // A context on the fake driver, with its state reset and a cache of its own in memory.
 std::unique_ptr<mxfa_context> fake_context(const char* arch = "sm_100a");
 
+// An address for the arguments of a launch; nothing lies there.
+inline void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
+
 }  // namespace mxfa::test

@@ -1,7 +1,8 @@
 #include "host/plan.hpp"
 
-#include "oracles/vectors.hpp"
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
+#include "support/vectors.hpp"
 
 using namespace mxfa;
 using Catch::Matchers::Equals;
@@ -11,12 +12,6 @@ namespace {
 
 Sequences read(const std::vector<int32_t>& offsets) {
   return read_sequences("offsets_k", int32_t(offsets.size()) - 1, offsets.data());
-}
-
-Sequences of_lengths(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets = {0};
-  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return read(offsets);
 }
 
 }  // namespace
@@ -55,7 +50,7 @@ TEST_CASE("The caller's array is copied", "[plan]") {
 TEST_CASE("Scale offsets, sizes and addresses agree with the zero-gather vectors", "[plan]") {
   const auto vectors = reference::load_vectors("jagged.json");
   for (const auto& entry : vectors["offsets"]) {
-    const Sequences sequences = of_lengths(entry["lengths"].get<std::vector<int32_t>>());
+    const Sequences sequences = mxfa::test::sequences_of(entry["lengths"].get<std::vector<int32_t>>());
     CHECK(sequences.offsets == entry["cu_seqlens"].get<std::vector<int32_t>>());
     CHECK(sequences.scale_offsets == entry["cu_seqlens_sf"].get<std::vector<int32_t>>());
     CHECK(sequences.total() == entry["total_tokens"]);

@@ -11,8 +11,6 @@ using mxfa::test::Contains;
 
 namespace {
 
-void* device(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 struct Problem {
   std::vector<int32_t> offsets = {0, 200, 200, 201};
   mxfa_quantize_desc desc{};
