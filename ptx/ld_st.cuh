@@ -41,10 +41,6 @@ MXFA_DEVICE void st_shared_f32(uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" : : "r"(address), "f"(value) : "memory");
 }
 
-MXFA_DEVICE void st_shared_b16(uint32_t address, uint16_t value) {
-  asm volatile("st.shared.b16 [%0], %1;" : : "r"(address), "h"(value) : "memory");
-}
-
 MXFA_DEVICE void st_shared_b8(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b8 [%0], %1;" : : "r"(address), "r"(value) : "memory");
 }
@@ -54,17 +50,6 @@ MXFA_DEVICE uint32_t ld_shared_u8(uint32_t address) {
   uint32_t value;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
-}
-
-// ld.shared.v2, 8 bytes.
-struct alignas(8) U32x2 {
-  uint32_t x, y;
-};
-
-MXFA_DEVICE U32x2 ld_shared_v2(uint32_t address) {
-  U32x2 v;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
-  return v;
 }
 
 // ld.shared.v4 / st.shared.v4, 16 bytes.
@@ -124,6 +109,10 @@ MXFA_DEVICE U32x4 ld_global_nc_v4_if(const void* address, bool predicate) {
   return v;
 }
 
+struct alignas(8) U32x2 {
+  uint32_t x, y;
+};
+
 // ld.global.nc.L1::no_allocate.v2 under a predicate: zeros, and no access, where it is false.
 MXFA_DEVICE U32x2 ld_global_nc_v2_if(const void* address, bool predicate) {
   U32x2 v{0, 0};
@@ -153,11 +142,6 @@ MXFA_DEVICE void st_global_b32(void* address, uint32_t value) {
 
 MXFA_DEVICE void st_global_f32(float* address, float value) {
   asm volatile("st.global.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
-}
-
-// red.global.add.f32 -- relaxed at GPU scope; flushes subnormals.
-MXFA_DEVICE void red_global_add_f32(float* address, float value) {
-  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" : : "l"(address), "f"(value) : "memory");
 }
 
 // red.global.add.v4.f32 -- four elements of 16 aligned bytes, each one relaxed addition at GPU scope;
