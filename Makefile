@@ -41,7 +41,7 @@ test-gpu: build
 	@ctest --test-dir $(BUILD) -L gpu --output-on-failure --no-tests=error
 
 check: $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --target mxfa mxfa_emulator mxfa_test_kernels
+	@cmake --build $(BUILD) --target mxfa mxfa_emulator mxfa_test_kernels mxfa_test_runtime
 	@tools/check.sh $(BUILD)/bin/mxfa
 
 format:

@@ -43,7 +43,10 @@ grep -nP '\t' $(git ls-files '*.hpp' '*.cpp' '*.h' '*.cuh' '*.sh') | rule 'a tab
 wc -l "${code[@]}" | awk '$1 > 600 && $2 != "total" {print $2 ": " $1 " lines"}' |
   rule 'a file of more than 600 lines'
 
-# Every kernel of every shape file for each architecture that has it: no spills, no ignored setmaxnreg.
+# Every kernel in every configuration, and those of the shape files: no spills, no ignored setmaxnreg.
+build=$(dirname "$program")/..
+export MXFA_CACHE_DIR=$build/lib/test_kernel_cache   # of the tests, not the user's
+"$build/bin/mxfa_test_runtime" '[every_kernel]' || failed=1
 compiles() {  # DEVICE SHAPES...
   local on=$1 shape
   shift
@@ -75,7 +78,7 @@ mutates sm90.json --device emulator:h200
 # The options of the Blackwell forward against each other, each row under random schedules and orders of
 # grants.
 covers() {  # DEVICE SEEDS
-  MXFA_TEST_DEVICE=$1 MXFA_COVERING_SEEDS=$2 "$(dirname "$program")/mxfa_test_kernels" '[covering]' ||
+  MXFA_TEST_DEVICE=$1 MXFA_COVERING_SEEDS=$2 "$build/bin/mxfa_test_kernels" '[covering]' ||
     { echo "check: the covering array of attention_fwd_sm100 on $1"; failed=1; }
 }
 covers emulator:b200 20

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 
 #include "support/catch.hpp"
+#include "support/kernel_cache.hpp"
 
 namespace mxfa::test {
 
@@ -48,9 +48,7 @@ OnHopper::~OnHopper() { Device::current() = before_; }
 
 Device::Device(const std::string& device) {
   setenv("MXFA_EMULATOR_LIBRARY", MXFA_EMULATOR_LIBRARY, 0);
-  // Beside the build, so that a test run neither reads nor fills the user's cache.
-  const auto cache = std::filesystem::path(MXFA_EMULATOR_LIBRARY).parent_path() / "test_kernel_cache";
-  context_ = std::make_unique<Context>(device.c_str(), cache.c_str());
+  context_ = std::make_unique<Context>(device.c_str(), kernel_cache().c_str());
   driver_ = load_driver(parse_device(device.c_str()));
   CUcontext primary = nullptr;
   driver_.check(driver_.cuDevicePrimaryCtxRetain(&primary, driver_.device), "cuDevicePrimaryCtxRetain");

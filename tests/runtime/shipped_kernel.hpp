@@ -4,19 +4,18 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "host/jit.hpp"
 #include "host/kernel_abi.hpp"
 #include "host/kernel_config.hpp"
+#include "support/kernel_cache.hpp"
 
 namespace mxfa::test {
 
 // Throws mxfa::Error.
 inline std::shared_ptr<const Artefact> compile_shipped(const Nvrtc& nvrtc, const KernelConfig& config) {
-  static Cache cache(
-      {{std::filesystem::path(MXFA_EMULATOR_LIBRARY).parent_path() / "test_kernel_cache", "tests", true}});
+  static Cache cache({{kernel_cache(), "tests", true}});
   return build_kernel(nvrtc, cache, config, mxfa_embedded_device_sources, false).artefact;
 }
 

@@ -6,9 +6,9 @@
 #include "reference/formats.hpp"
 #include "reference/random.hpp"
 #include "support/catch.hpp"
+#include "support/kernel_cache.hpp"
 #include "tools/bench.hpp"
 #include "tools/bench_backward_check.hpp"
-#include "tools/program.hpp"
 #include "tools/reference_problem.hpp"
 
 using namespace mxfa;
@@ -109,8 +109,7 @@ TEST_CASE("the check of a backward names the gradient that is wrong") {
 }
 
 TEST_CASE("a backward measured on the CPU driver as an H200 is checked", "[gpu][h200]") {
-  const mxfa::test::Workplace workplace;
-  setenv("MXFA_CACHE_DIR", workplace.path("cache").c_str(), 1);
+  setenv("MXFA_CACHE_DIR", mxfa::test::kernel_cache().c_str(), 1);
   CommonFlags flags;
   flags.device = "emulator:h200";
   flags.quiet = true;

@@ -10,6 +10,7 @@
 #include "reference/formats.hpp"
 #include "reference/random.hpp"
 #include "support/catch.hpp"
+#include "support/kernel_cache.hpp"
 #include "tools/bench.hpp"
 #include "tools/bench_check.hpp"
 #include "tools/program.hpp"
@@ -240,8 +241,7 @@ TEST_CASE("a suite's folder is its shape files in name order; nothing and twins 
 }
 
 TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
-  const mxfa::test::Workplace workplace;
-  setenv("MXFA_CACHE_DIR", workplace.path("cache").c_str(), 1);
+  setenv("MXFA_CACHE_DIR", mxfa::test::kernel_cache().c_str(), 1);
   CommonFlags flags;
   flags.device = "emulator:b200";  // a process has one model, and other tests use this one
   flags.quiet = true;

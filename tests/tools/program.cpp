@@ -10,6 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "support/kernel_cache.hpp"
+
 extern char** environ;
 
 namespace mxfa::test {
@@ -23,15 +25,6 @@ fs::path fresh_directory() {
   if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary directory");
   return name;
 }
-
-// Removed when the test program ends.
-struct SharedCache {
-  fs::path path = fresh_directory();
-  ~SharedCache() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
 
 std::string read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -64,9 +57,8 @@ std::vector<std::string> Workplace::files() const {
 
 ProgramResult Workplace::run(const std::vector<std::string>& arguments,
                              const std::map<std::string, std::string>& environment) const {
-  static const SharedCache cache;
   std::map<std::string, std::string> variables = {{"HOME", root_.string()},
-                                                  {"MXFA_CACHE_DIR", cache.path.string()}};
+                                                  {"MXFA_CACHE_DIR", kernel_cache()}};
   for (const auto& [name, value] : environment) variables[name] = value;
   std::vector<std::string> lines;
   for (char** entry = environ; *entry; ++entry) {

@@ -26,8 +26,8 @@ class Workplace {
   std::string write(const std::string& name, const std::string& text) const;  // returns the path
   std::vector<std::string> files() const;  // relative names, sorted, recursively
 
-  // MXFA_ variables of the test's own environment are removed first; the kernel cache is one shared by all of
-  // this test program's runs, so that a kernel is compiled once.
+  // MXFA_ variables of the test's own environment are removed first; the kernel cache is that of all test
+  // programs of the build, so that a kernel is compiled once.
   ProgramResult run(const std::vector<std::string>& arguments,
                     const std::map<std::string, std::string>& environment = {}) const;
 
