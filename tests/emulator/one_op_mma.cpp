@@ -2,32 +2,13 @@
 // here. Operands are small integers, so sums are exact.
 #include <cstring>
 
-#include "one_op.hpp"
+#include "one_op_operands.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa::test;
 
 namespace {
 
-uint32_t encode(const std::string& type, int v) {  // 0 .. 3, with a sign where there is one
-  const int magnitude = v < 0 ? -v : v;
-  const uint32_t sign = v < 0;
-  if (type == "tf32") return bits_of(static_cast<float>(v));
-  if (type == "bf16") return bits_of(static_cast<float>(v)) >> 16;
-  static const uint16_t f16[] = {0, 0x3c00, 0x4000, 0x4200};
-  if (type == "f16") return sign << 15 | f16[magnitude];
-  static const uint8_t e4m3[] = {0, 0x38, 0x40, 0x44};
-  if (type == "e4m3") return sign << 7 | e4m3[magnitude];
-  if (type == "e5m2") return sign << 7 | f16[magnitude] >> 8;
-  return static_cast<uint8_t>(type == "u8" ? magnitude : v);
-}
-int decoded(const std::string& type, int v) { return type == "u8" && v < 0 ? -v : v; }
-uint16_t half(int v) {
-  if (v == 0) return 0;
-  const uint32_t b = bits_of(static_cast<float>(v));
-  return static_cast<uint16_t>(b >> 16 & 0x8000) |
-         static_cast<uint16_t>(((b >> 23 & 255) - 112) << 10 | (b >> 13 & 1023));
-}
 int a_value(int row, int k) { return (row * 5 + k * 3) % 7 - 3; }
 int b_value(int column, int k) { return (column * 3 + k * 2 + 1) % 5 - 2; }
 int c_value(int row, int column) { return row * 8 + column - 60; }

@@ -100,6 +100,22 @@ std::string descriptor(const std::string& reg, uint32_t offset, uint64_t high) {
          ", %r95;\n  or.b64 " + reg + ", " + reg + ", " + number(high) + ";\n";
 }
 
+// A of m rows, and behind it B of n rows, K-major: what wgmma and tcgen05.mma read without a swizzle.
+std::vector<uint32_t> bf16_operands(int m, int n, int depth) {
+  std::vector<uint8_t> bytes;
+  for (int k = 0; k < depth; ++k) {
+    for (int row = 0; row < m; ++row) {
+      const uint16_t value = bf16(element(row, k));
+      put(bytes, core_offset(row, 2 * k, 2 * depth), &value, 2);
+    }
+    for (int row = 0; row < n; ++row) {
+      const uint16_t value = bf16(element(row + 1, 2 * k));
+      put(bytes, size_t(m) * depth * 2 + core_offset(row, 2 * k, 2 * depth), &value, 2);
+    }
+  }
+  return words_of(bytes);
+}
+
 }  // namespace
 
 TEST_CASE("tensor memory gives back what tcgen05.st put there, each warp in its quarter", "[one_op]") {
@@ -163,19 +179,8 @@ TEST_CASE("tcgen05.ld.red reduces the columns of each thread beside the load", "
 TEST_CASE("tcgen05.mma kind::f16 multiplies, and accumulates where asked", "[one_op]") {
   if (!can_run("sm_100a")) return;
   constexpr int kM = 128, kN = 32, kK = 16;
-  std::vector<uint8_t> bytes;
   const size_t b_offset = kM * kK * 2;
-  for (int k = 0; k < kK; ++k) {
-    for (int row = 0; row < kM; ++row) {
-      const uint16_t value = bf16(element(row, k));
-      put(bytes, core_offset(row, 2 * k, 2 * kK), &value, 2);
-    }
-    for (int row = 0; row < kN; ++row) {
-      const uint16_t value = bf16(element(row + 1, 2 * k));
-      put(bytes, b_offset + core_offset(row, 2 * k, 2 * kK), &value, 2);
-    }
-  }
-  const auto in = words_of(bytes);
+  const auto in = bf16_operands(kM, kN, kK);
   // Version 1 in bits 46-48, no swizzle.
   const uint64_t high = (kLeading >> 4) << 16 | (stride_bytes(2 * kK) >> 4) << 32 | 1ull << 46;
   const uint32_t instruction =
@@ -319,19 +324,8 @@ TEST_CASE("tcgen05.mma takes its first operand from tensor memory", "[one_op]") 
 TEST_CASE("wgmma multiplies from shared memory into registers", "[one_op]") {
   if (!can_run("sm_90a")) return;
   constexpr int kM = 64, kN = 8, kK = 16;
-  std::vector<uint8_t> bytes;
   const size_t b_offset = kM * kK * 2;
-  for (int k = 0; k < kK; ++k) {
-    for (int row = 0; row < kM; ++row) {
-      const uint16_t value = bf16(element(row, k));
-      put(bytes, core_offset(row, 2 * k, 2 * kK), &value, 2);
-    }
-    for (int row = 0; row < kN; ++row) {
-      const uint16_t value = bf16(element(row + 1, 2 * k));
-      put(bytes, b_offset + core_offset(row, 2 * k, 2 * kK), &value, 2);
-    }
-  }
-  const auto in = words_of(bytes);
+  const auto in = bf16_operands(kM, kN, kK);
   const uint64_t high = (kLeading >> 4) << 16 | (stride_bytes(2 * kK) >> 4) << 32;
   const std::string mma =
       "  wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %w1, %w2, ";
