@@ -99,7 +99,7 @@ TEST_CASE("bwd-broadcast-q-sum: dQ is the sum over the batch", "[gpu][sm_90][bwd
   CHECK(relative_l2(decode(outputs.dq), sum) < 5e-3);  // BF16: 2.4e-3
 }
 
-TEST_CASE("bwd-deterministic-repeat: 50 launches, the same bits", "[gpu][sm_90][bwd][cases]") {
+TEST_CASE("bwd-deterministic-repeat: 50 launches on a GPU, the same bits", "[gpu][sm_90][bwd][cases]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
   AttentionProblem problem = problem_of({300, 7, 129}, {300, 7, 129}, 4, 128);
@@ -107,9 +107,9 @@ TEST_CASE("bwd-deterministic-repeat: 50 launches, the same bits", "[gpu][sm_90][
   BackwardInputs inputs = make_backward(problem);
   inputs.options.deterministic = 1;
   const BackwardOutputs want = check_backward(inputs);
-  BackwardLaunch fifty;
-  fifty.launches = 50;
-  const BackwardOutputs last = run_backward(inputs, fifty);
+  BackwardLaunch repeated;
+  repeated.launches = launches(50);
+  const BackwardOutputs last = run_backward(inputs, repeated);
   CHECK(last.dq == want.dq);
   CHECK(last.dk == want.dk);
   CHECK(last.dv == want.dv);
