@@ -1,9 +1,10 @@
 // attention_fwd_sm100 with masks, grouped heads, broadcast queries, dynamic scales of P and several tiles a
 // CTA.
+#include "kernels/attention_masks.hpp"
+
 #include <cmath>
 #include <cstring>
 
-#include "kernels/attention_masks.hpp"
 #include "kernels/attention_run.hpp"
 #include "reference/compare.hpp"
 #include "reference/formats.hpp"
@@ -50,10 +51,14 @@ const std::vector<Heads> kHeads{{1, 1}, {4, 2}, {3, 1}};
 const std::vector<int32_t> kLengthsQ{0, 1, 31, 129, 300, 257, 33, 400, 128, 130};
 const std::vector<int32_t> kLengthsK{129, 257, 0, 33, 130, 700, 128, 255, 127, 1};
 
-// Every format meets every mask; heads, broadcast and data take turns, each pair of choices occurs.
+// Every format meets every mask; heads, broadcast and data take turns, each pair of choices occurs.  On
+// sm_103a, which is the same source in other configurations, every format and every mask, each with a third
+// of the other; all of them in `make check` (attention_covering_test.cpp).
 void check_masks(const std::vector<Format>& formats, const std::vector<Mask>& masks) {
+  const bool sample = Device::instance().arch() == "sm_103a";
   for (size_t f = 0; f < formats.size(); ++f)
     for (size_t m = 0; m < masks.size(); ++m) {
+      if (sample && (f + m) % 3 != 0) continue;
       const Heads heads = kHeads[(f + m) % kHeads.size()];
       const bool broadcast = (f + 2 * m) % 4 == 0;
       AttentionProblem problem = problem_of(broadcast ? std::vector<int32_t>{257} : kLengthsQ, kLengthsK,
