@@ -18,6 +18,8 @@ struct BenchRow {
   Op op = Op::attn_fwd;
   Dtype dtype = Dtype::bf16;
   int head_dim = 0;
+  double std = 0;  // of the data, and its seed
+  uint64_t seed = 0;
   nlohmann::ordered_json plan;  // mxfa_plan_describe
   double work = 0;              // of one launch: FLOP (attention) or bytes read and written (quantiser)
   Measurement measurement;

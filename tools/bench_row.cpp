@@ -48,6 +48,7 @@ ordered_json json_of(const BenchRow& row) {
   if (!row.timed()) return json;
   json["work"] = row.work;
   json["work_is"] = row.op == Op::mxfp8_quantize ? "bytes" : "FLOP";
+  json["data"] = {{"std", row.std}, {"seed", row.seed}};
   json["time_ms"] = json_of(row.measurement.work);
   json["rate"] = row.rate();
   json["rate_unit"] = row.rate_unit();
@@ -99,6 +100,7 @@ std::vector<BenchRow> bench_shape(BenchMachine& machine, const Shape& shape) {
   row.op = shape.op;
   row.dtype = shape.dtype;
   row.head_dim = shape.head_dim;
+  row.std = shape.data.std, row.seed = shape.data.seed;
   const auto attempt = [&](auto&& bench) {
     try {
       bench();

@@ -240,7 +240,8 @@ TEST_CASE("a suite's folder is its shape files in name order; nothing and twins 
         std::string::npos);
 }
 
-TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
+TEST_CASE(
+    "perf-benchmark-hygiene: a measured row is checked and says what it is of, compile time and seed too") {
   setenv("MXFA_CACHE_DIR", mxfa::test::kernel_cache().c_str(), 1);
   CommonFlags flags;
   flags.device = "emulator:b200";  // a process has one model, and other tests use this one
@@ -252,7 +253,7 @@ TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
   BenchMachine machine(session, quick, /*with_yardsticks=*/false);
 
   const Shape jagged = shape_of(R"({"op":"attn_fwd","dtype":"bf16","head_dim":64,"heads_q":2,
-    "seqlens_q":[3,0,130,40],"seqlens_k":[5,7,0,300]})");
+    "seqlens_q":[3,0,130,40],"seqlens_k":[5,7,0,300],"data":{"std":0.5,"seed":7}})");
   const BenchRow row = bench_shape(machine, jagged).at(0);
   CAPTURE(row.refused, row.failures);
   REQUIRE(row.refused.empty());
@@ -265,9 +266,10 @@ TEST_CASE("a row measured on the CPU driver is checked and describes itself") {
   CHECK(json["time_ms"]["launches"] == 1);
   CHECK(json["work"].get<double>() == 4.0 * 64 * 2 * (3 * 5 + 40 * 300));
   CHECK(json["check"]["samples"].get<int>() > 4);
-  for (const char* key :
-       {"op", "dtype", "head_dim", "key", "config", "options", "grid", "ptxas", "rate", "rate_unit"})
+  for (const char* key : {"op", "dtype", "head_dim", "key", "config", "options", "grid", "ptxas", "build_ms",
+                          "rate", "rate_unit"})
     CHECK(json.contains(key));
+  CHECK(json["data"] == ordered_json{{"std", 0.5}, {"seed", 7}});
   CHECK_FALSE(json.contains("fraction"));
   require_bench_report(report_of({json}), "own report");
 
