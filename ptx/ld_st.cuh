@@ -136,6 +136,15 @@ MXFA_DEVICE void st_global_v2(void* address, uint32_t x, uint32_t y) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" : : "l"(address), "r"(x), "r"(y) : "memory");
 }
 
+// Under a predicate: no access where it is false.
+MXFA_DEVICE void st_global_v4_if(void* address, U32x4 v, bool predicate) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }"
+      :
+      : "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<uint32_t>(predicate))
+      : "memory");
+}
+
 MXFA_DEVICE void st_global_b32(void* address, uint32_t value) {
   asm volatile("st.global.b32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }

@@ -1,13 +1,21 @@
 #include "host/expand.hpp"
 
+#include <algorithm>
+
 namespace mxfa {
 
 ExpandPlan plan_expand(mxfa_plan& plan, const std::vector<ExpandOperand>& operands) {
   mxfa_context& context = *plan.context;
   ExpandPlan expand;
-  expand.kernel = &context.kernel(resolve_kernel_config(context.configs, "mxfp8_expand", context.driver.arch,
-                                                        {{"head_dim", plan.attention.head_dim}}, nullptr),
-                                  sizeof(abi::ExpandParams));
+  const bool even_heads = std::all_of(operands.begin(), operands.end(),
+                                      [](const ExpandOperand& operand) { return operand.heads % 2 == 0; });
+  const KernelConfig config =
+      resolve_kernel_config(context.configs, "mxfp8_expand", context.driver.arch,
+                            {{"head_dim", plan.attention.head_dim},
+                             {"even_heads", even_heads, true, ConfigField::Use::kChoiceOnly}},
+                            nullptr);
+  expand.kernel = &context.kernel(config, sizeof(abi::ExpandParams));
+  const auto heads_per_cta = int32_t(config.at("heads_per_cta"));
   int64_t grid = 0, bytes = 0;
   for (const ExpandOperand& operand : operands) {
     const int32_t tiles = operand.sequences->scale_rows() / kScaleTileRows;
@@ -15,7 +23,7 @@ ExpandPlan plan_expand(mxfa_plan& plan, const std::vector<ExpandOperand>& operan
     expand.operands.push_back({plan.workspace.reserve(uint64_t(size)), operand.at_offsets,
                                operand.at_scale_offsets, operand.sequences->batch(), operand.heads, tiles,
                                operand.sequences->total(), operand.orientation});
-    grid += int64_t{tiles} * operand.heads;
+    grid += int64_t{tiles} * (operand.heads / heads_per_cta);
     bytes += size;
   }
   if (grid > INT32_MAX)

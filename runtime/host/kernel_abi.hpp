@@ -118,7 +118,8 @@ struct QuantizeParams {
   int32_t batch, heads, scale_tiles;
 };
 
-// mxfp8_expand.  Grid: the sum of scale_tiles * heads over the jobs, one job after the other, head fastest.
+// mxfp8_expand.  Grid: the sum of scale_tiles * heads / heads_per_cta over the jobs, one job after the other,
+// heads fastest.
 struct ExpandJob {
   uint64_t payload;                 // e4m3 [tokens, heads, D]
   int64_t row_stride;               // bytes

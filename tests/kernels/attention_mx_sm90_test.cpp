@@ -111,6 +111,17 @@ TEST_CASE("sm_90a MXFP8: grouped heads and broadcast queries are within rounding
   });
 }
 
+TEST_CASE("sm_90a MXFP8: each of 1100 sequences, most of them empty, is multiplied out with its own scales",
+          "[gpu][sm_90][mx]") {
+  on_hopper([] {
+    std::vector<int32_t> lengths(1100, 0);
+    for (size_t b = 7; b < lengths.size(); b += 31) lengths[b] = b % 3 == 0 ? 129 : 1;
+    const AttentionInputs inputs =
+        variant_inputs(kVariants[10], problem_of(lengths, lengths, 1, 64), DataDistribution::kPowerOfTwo);
+    check_kernel_rounding(inputs, run_attention(inputs));
+  });
+}
+
 // Gaussian data hides misplaced scales and rows; these do not.
 TEST_CASE("sm_90a MXFP8: power-of-two, heavy-tailed and constant data are within rounding",
           "[gpu][sm_90][mx]") {

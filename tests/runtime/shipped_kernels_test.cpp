@@ -104,7 +104,9 @@ std::vector<Shipped> hopper_attentions() {
         add("attention_bwd_prepare",
             {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}, {"mxfp8", mxfp8, true}});
     }
-    add("mxfp8_expand", {{"head_dim", head_dim}});
+    for (const bool even_heads : {false, true})
+      add("mxfp8_expand",
+          {{"head_dim", head_dim}, {"even_heads", even_heads, true, ConfigField::Use::kChoiceOnly}});
     struct Format {
       bool mxfp8, dynamic_p;
     };
