@@ -53,7 +53,9 @@ Device::Device(const std::string& device) {
   CUcontext primary = nullptr;
   driver_.check(driver_.cuDevicePrimaryCtxRetain(&primary, driver_.device), "cuDevicePrimaryCtxRetain");
   driver_.check(driver_.cuCtxPushCurrent_v2(primary), "cuCtxPushCurrent");
-  driver_.check(driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  // It waits for the default stream, on which buffers are filled: the driver's functions for that may return
+  // before the device has done it.
+  driver_.check(driver_.cuStreamCreate(&stream_, CU_STREAM_DEFAULT), "cuStreamCreate");
 }
 
 void Device::synchronize() const { driver_.check(driver_.cuStreamSynchronize(stream_), "kernel"); }
