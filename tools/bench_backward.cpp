@@ -126,7 +126,7 @@ void bench_attention_backward(BenchMachine& machine, const Shape& shape, BenchRo
       problem,
       {operands.fetch[0], operands.fetch[1], operands.fetch[2], o.fetch(), operands.fetch[3], given_lse,
        last_dq, last_dk, last_dv},
-      backward_numerics(shape, row.plan), shape.data.seed, kCheckBudget, limits_of(shape).quantized_sqnr_db);
+      backward_numerics(shape), shape.data.seed, kCheckBudget, limits_of(shape).quantized_sqnr_db);
   row.failures.insert(row.failures.end(), checked.failures.begin(), checked.failures.end());
   row.check = {{"samples", checked.samples},
                {"rows", checked.rows},

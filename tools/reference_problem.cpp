@@ -32,13 +32,12 @@ reference::AttentionOptions attention_numerics(const std::string& arch, const Sh
   return options;
 }
 
-reference::BackwardOptions backward_numerics(const Shape& shape, const nlohmann::ordered_json& plan) {
+reference::BackwardOptions backward_numerics(const Shape& shape) {
   std::optional<int> dq_fp16;
   if (shape.backward.dq_accumulate == DqAccumulate::fp16) dq_fp16 = shape.backward.dq_scale_log2;
   if (shape.dtype == Dtype::mxfp8)
     return reference::hopper_mxfp8_backward_numerics(shape.mxfp8.block == BlockShape::b32x32, dq_fp16);
-  return reference::hopper_backward_numerics(shape.head_dim, dq_fp16,
-                                             plan["options"]["method"]["chosen"] == "split");
+  return reference::hopper_backward_numerics(dq_fp16);
 }
 
 }  // namespace mxfa::tools

@@ -13,7 +13,6 @@ namespace mxfa::tools {
 reference::AttentionProblem attention_problem(const Shape& shape);
 // The arithmetic of the kernel that serves the shape on an architecture.
 reference::AttentionOptions attention_numerics(const std::string& arch, const Shape& shape);
-// `plan`: its description, which says whether the split pair serves the shape.
-reference::BackwardOptions backward_numerics(const Shape& shape, const nlohmann::ordered_json& plan);
+reference::BackwardOptions backward_numerics(const Shape& shape);
 
 }  // namespace mxfa::tools

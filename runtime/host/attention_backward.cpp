@@ -96,10 +96,10 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   return options;
 }
 
-// Whether a tile of keys meets fewer than 3072 query rows on average: two tiles of K and V in flight are then
+// Whether a tile of keys meets fewer than 1024 query rows on average: two tiles of K and V in flight are then
 // worth more than room to stage dQ (measured; docs/hopper.md).
 bool walks_are_short(const mxfa_plan& plan) {
-  constexpr int64_t kRows = 3072, kTileKeys = 128;
+  constexpr int64_t kRows = 1024, kTileKeys = 128;
   const bool broadcast = plan.attention.broadcast_q != 0;
   if (plan.k.capacity)
     return int64_t{plan.q.longest()} * (plan.attention.heads_q / plan.attention.heads_kv) < kRows;

@@ -9,14 +9,15 @@
 //
 // Registers decide the schedule.  dK and dV are 128 a thread at D = 128, S^T and dP^T 64 more; ptxas places
 // accumulators from R24 on and keeps two back, so 192 of them need a budget above 218: two compute warpgroups
-// of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the registers of S^T, the
-// warpgroup's half of dQ those of dP^T.  One step of a warpgroup:
-//     wait for S^T, dP^T | P, dS, dS to shared memory | issue dQ(i-1), dV(i), dK(i) | wait for dQ, add or
-//     stage it | issue dP^T(i+1) | wait for dV, dK | issue S^T(i+1) | hand what is staged to the copy engine
-// The MMAs are one block, the arithmetic another, of about the same length: the two warpgroups fall into
-// turns, one computing while the other multiplies.  That dQ is one step late is what lets them: it needs the
-// dS of both, and neither waits for the other's.  The copy engine gets its share of dQ last: the fence before
-// it waits for the stores, and by then S^T and dP^T are on their way.
+// of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the registers of dP^T, the
+// warpgroup's half of dQ those of S^T.  One step of a warpgroup:
+//     wait for S^T | P | wait for dP^T | dS, dS to shared memory | issue dV(i), dQ(i-1), dK(i) | wait for dQ,
+//     add or stage it | issue S^T(i+1) | wait for dK | issue dP^T(i+1) | hand what is staged to the copy
+//     engine
+// The exponentials run beside the own dP^T, the rest of the arithmetic beside the other warpgroup's products:
+// the two fall into turns.  That dQ is one step late is what lets them: it needs the dS of both, and neither
+// waits for the other's.  The copy engine gets its share of dQ last: the fence before it waits for the
+// stores, and by then S^T and dP^T are on their way.
 //
 // What bounds it (docs/hopper.md): shared memory.  A step of 64 x 128 at D = 128 reads 256 KB of operands and
 // writes 48 KB, 2430 clocks at 128 bytes beside 2560 of MMA.  Staging dQ for bulk reductions adds 64 KB;
@@ -45,14 +46,14 @@
 #include "src/attention/attention_bwd_fragments.cuh"
 #include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
-#include "src/attention/attention_bwd_sm90_walk.cuh"
+#include "src/attention/attention_bwd_sm90_dq.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
 namespace mxfa {
 
-struct AttentionBwdSm90 : AttentionBwdSm90Walk {
+struct AttentionBwdSm90 : AttentionBwdSm90Dq {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
 
   // ---- producer: one thread ---------------------------------------------------------------------------
@@ -132,30 +133,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
   // ---- compute: one warpgroup, 64 keys ----------------------------------------------------------------
   // Accumulator layout: ptx/wgmma.cuh.  Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV); in
   // dQ rows are queries and columns channels.
-  struct Compute {
-    const AttentionBackwardParams& p;
-    uint32_t smem;
-    int group, warp, lane;
-    PipelineState<kKvStages> kv;
-    // Q|dO and dS advance together; one state for both cost five percent of the cycles (docs/hopper.md).
-    PipelineState<kQStages> ring;
-    PipelineState<kDsStages> ds;
-    // The step whose dQ is still to come: its dS and K, the K|V stage to give back with it (-1: others need
-    // it still), its first unit in the accumulators, and how many of this warpgroup's rows the sequence has.
-    bool late;
-    uint32_t late_ds, late_keys;
-    int late_release, late_unit, late_rows;
+  struct Compute : LateDq {
     uint32_t maxima = 0;  // the set of maxima that comes next (SquareBlocks)
     float dk[kD / 2], dv[kD / 2];
 
-    MXFA_DEVICE uint32_t keys() const { return smem + kKOffset + kv.stage * kKvStageBytes; }
     MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
-    MXFA_DEVICE uint32_t staging() const {
-      return smem + kStagingOffset + (4 * group + warp) * kStagingBytes;
-    }
-    MXFA_DEVICE uint32_t ds_box(uint32_t stage, int of) const {
-      return smem + kDsOffset + (stage * kCompute + of) * kDsBytes;
-    }
+    MXFA_DEVICE uint32_t d_out() const { return smem + kDOutOffset + ring.stage * kQStageBytes; }
 
     // S^T = K Q^T, dP^T = V dO^T: both operands K-major.  16 channels = 32 bytes, four steps a panel.
     MXFA_DEVICE void issue_scores(float (&d)[kTileM / 2], uint32_t keys, uint32_t queries) {
@@ -169,13 +152,16 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
                             descriptor_advance(b, (step / 4) * kQPanel + (step % 4) * 32), true);
       wgmma_commit();
     }
+    // The descriptors of K and V are the same in every step of a tile.  `hidden` is 0, which ptxas does not
+    // know: it would keep all of them in uniform registers and spill others to memory.
+    MXFA_DEVICE static uint32_t hidden(const PipelineState<kQStages>& at) { return at.stage & 0x400; }
     MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at) {
       mbarrier_wait(smem + kQFull + 8 * at.stage, at.phase);
-      issue_scores(s, keys(), smem + kQOffset + at.stage * kQStageBytes);
+      issue_scores(s, keys() + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
     }
     MXFA_DEVICE void start_dp(float (&dp)[kTileM / 2], const PipelineState<kQStages>& at) {
       mbarrier_wait(smem + kDOutFull + 8 * at.stage, at.phase);
-      issue_scores(dp, keys() + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
+      issue_scores(dp, keys() + hidden(at) + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
     }
     // dV += P^T dO, dK += dS^T Q: B is queries x channels, N-major, panels of 64 channels.
     MXFA_DEVICE void issue_gradient(float (&d)[kD / 2], const uint32_t (&a)[kTileM / 4], uint32_t queries) {
@@ -186,132 +172,10 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         wgmma_bf16_rs<1>(d, fragment, descriptor_advance(b, step * 2048), true);
       }
     }
-    // Turns: a tile of keys adds to 16 rows and 64 channels of dQ when all that come before it in the list
-    // have. It only waits for tiles that were taken before it, so somebody can always go on.  It is
-    // waited for while no product is in flight (ptxas would spill), and ends when the next is waited for: by
-    // then the additions, which the release waits for, have long been made.
-    MXFA_DEVICE uint32_t turn_slot() const { return smem + kTurnOffset + 8 * (4 * group + warp); }
-    MXFA_DEVICE void take_turn() {
-      end_turn();
-      if (late_rows <= 16 * warp) return;
-      int index = 2 * (late_unit + 2 * warp) + (kSplitRows ? 0 : group),
-          turn = uniform(ld_shared_b32(turn_slot()));
-      while (uniform(ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index)) != turn) {
-      }
-      if (lane == 0) st_shared_b32(turn_slot() + 4, index);
-    }
-    MXFA_DEVICE void end_turn() {
-      warp_sync();  // the additions of all lanes come before the release
-      if (lane == 0) {
-        int before = int32_t(ld_shared_b32(turn_slot() + 4));
-        if (before >= 0) red_add_release_gpu_s32(pointer<int32_t>(p.turns) + before, 1);
-        st_shared_b32(turn_slot() + 4, uint32_t(-1));
-      }
-    }
-    // The turn in which the tile adds to query tile m: tiles whose keys are left of what its rows see are not
-    // counted.
-    MXFA_DEVICE void note_turn(const Tile& t, int m) {
-      int unseen = 0;
-      if (kLeftMask && !p.broadcast_q)
-        unseen = max_of(kTileM * m + t.k_length - t.q_length - p.window_left, 0) / kTileN;
-      if (lane == 0) st_shared_b32(turn_slot(), t.turn - unseen);
-    }
-
-    // This warpgroup's share of dQ of the late step: sum over keys of dS^T (keys x queries: A is M-major)
-    // times K (keys x channels: B is N-major).  Without a late step a product is computed all the same, of
-    // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
-    // branch.
-    MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
-      uint32_t stage = ds.stage ^ 1;
-      if (kDeterministic && late) take_turn();
-      if (late) mbarrier_wait(smem + kDsFull + 8 * stage, ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
-      uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
-      uint64_t b =
-          wgmma_descriptor(late_keys + (kSplitRows ? 0 : group * kKvPanel), kKvPanel, 1024, Swizzle::k128B);
+    MXFA_DEVICE void start_dv(const uint32_t (&p_bf16)[kTileM / 4]) {
       wgmma_fence();
-      wgmma_bf16_ss_first<1, 1>(acc, a, b);
-#pragma unroll
-      for (int step = 1; step < 4 * kCompute; ++step)  // 16 keys = 16 rows of 128 bytes
-        wgmma_bf16_ss<1, 1>(acc, descriptor_advance(a, (step / 4) * kDsBytes + (step % 4) * 2048),
-                            descriptor_advance(b, step * 2048), true);
+      issue_gradient(dv, p_bf16, d_out());
       wgmma_commit();
-    }
-    // ... is complete: adds it to the workspace, or stages it for flush_dq (true).
-    MXFA_DEVICE bool add_dq(const float (&acc)[kUnitN / 2]) {
-      if (!late) return false;
-      // The step has become the one before the last.
-      if (lane == 0) {
-        mbarrier_arrive(smem + kDsEmpty + 8 * (ds.stage ^ 1));
-        if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
-      }
-      late = false;
-      if (late_rows <= 16 * warp) return false;  // rows past the end are the next sequence's
-      int panel = kSplitRows ? 0 : group;
-      int chunks = dq_chunks(panel);
-      uint8_t* out = dq_address(panel) + 16 * lane;
-      // Shared memory and the load/store unit are both short of time: each carries a share.
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {  // a thread's two rows
-        if (16 * warp + 8 * half + lane / 4 >= late_rows) continue;
-#pragma unroll
-        for (int c = 0; c < kDirectChunks; c += kChunksAnAdd) {
-          if (c >= chunks) continue;
-          uint8_t* to = out + half * dq_unit_bytes(kD, kDqFp16) + kChunkBytes * c;
-          const float* x = acc + 4 * c + 2 * half;
-          if constexpr (kDqFp16) {
-            red_global_add_v4_f16x2(to, dq_words(acc, c, half));
-          } else {
-            red_global_add_v4_f32(reinterpret_cast<float*>(to), x[0], x[1], x[4], x[5]);
-          }
-        }
-      }
-      if (kStagedChunks == 0 || chunks <= kDirectChunks) return false;
-      if (elect_one()) bulk_wait_group_read<0>();
-      warp_sync();  // the buffer has been read
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int c = kDirectChunks; c < 8; c += kChunksAnAdd)
-          st_shared_v4(staging() + half * (kStagingBytes / 2) + kChunkBytes * (c - kDirectChunks) + 16 * lane,
-                       dq_words(acc, c, half));
-      return true;
-    }
-    // The late step's accumulators of this warp's first unit, from a panel on.
-    MXFA_DEVICE uint8_t* dq_address(int panel) const {
-      return pointer<uint8_t>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * dq_unit_bytes(kD, kDqFp16) +
-             panel * 8 * kChunkBytes;
-    }
-    // This lane's 16 bytes of row lane/4 (+ 8 half) and kChunksAnAdd chunks.
-    MXFA_DEVICE U32x4 dq_words(const float (&acc)[kUnitN / 2], int c, int half) const {
-      const float* x = acc + 4 * c + 2 * half;
-      if constexpr (!kDqFp16) return {float_bits(x[0]), float_bits(x[1]), float_bits(x[4]), float_bits(x[5])};
-      const float by = p.dq_scale;
-      return {cvt_rn_f16x2_f32(x[1] * by, x[0] * by), cvt_rn_f16x2_f32(x[5] * by, x[4] * by),
-              cvt_rn_f16x2_f32(x[9] * by, x[8] * by), cvt_rn_f16x2_f32(x[13] * by, x[12] * by)};
-    }
-    // The step that has been staged is still the late one.
-    MXFA_DEVICE void flush_dq() {
-      fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
-      warp_sync();
-      if (!elect_one()) return;
-      int panel = kSplitRows ? 0 : group;
-      uint32_t bytes = kChunkBytes * (dq_chunks(panel) - kDirectChunks);
-      uint8_t* out = dq_address(panel) + kChunkBytes * kDirectChunks;
-      bulk_reduce(out, staging(), bytes);
-      if (late_rows > 16 * warp + 8)
-        bulk_reduce(out + dq_unit_bytes(kD, kDqFp16), staging() + kStagingBytes / 2, bytes);
-      bulk_commit_group();
-    }
-    MXFA_DEVICE static void bulk_reduce(uint8_t* out, uint32_t from, uint32_t bytes) {
-      if constexpr (kDqFp16) {
-        bulk_reduce_add_f16(out, from, bytes);
-      } else {
-        bulk_reduce_add_f32(out, from, bytes);
-      }
-    }
-    // Of a panel, of 8 channels each: D = 96 has half a second panel.
-    MXFA_CONSTEXPR static int dq_chunks(int panel) {
-      return kD % 64 == 0 ? 8 : min_of(kD / 8 - 8 * panel, 8);
     }
 
     // Columns 16 s .. 16 s + 15 of an accumulator are exactly the A fragment of step s.
@@ -356,14 +220,13 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       fence_proxy_async_shared_cta();  // written by ordinary stores, read by wgmma through the async proxy
     }
 
-    // One query tile, S^T and dP^T in flight.  Leaves two groups in flight: the late dQ, and dV and dK.
+    // One query tile, S^T and dP^T in flight, in this order.  Leaves in flight: dV, the late dQ, and dK.
     MXFA_DEVICE void step(float (&s)[kTileM / 2], float (&dp)[kTileM / 2], float (&acc)[kUnitN / 2],
                           const Visible& seen, int m) {
       uint32_t statistics =
           smem + kStatisticsOffset + ring.stage * kStatisticsBytes + 8 * (lane % 4);  // two columns a chunk
-      wgmma_wait<0>();
+      wgmma_wait<1>();
       wgmma_pin(s);
-      wgmma_pin(dp);
       if (!seen.all(m)) mask(s, seen, m);
 #pragma unroll
       for (int j = 0; j < kTileM / 8; ++j) {
@@ -373,45 +236,42 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
         s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, lse.x));
         s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
       }
-      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
-      if constexpr (!kMxfp8) convert(p_bf16, s);
-      if constexpr (kEarlyDv) {
-        wgmma_fence();
-        issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
-        wgmma_commit();
-      }
+      // dP^T has been started, so its dO is here: what counts is the branch, past which ptxas does not move
+      // the exponentials; it would move them behind the products they run beside.
+      mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
+      wgmma_wait<0>();
+      wgmma_pin(dp);
 #pragma unroll
       for (int j = 0; j < kTileM / 8; ++j) {
         F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
-        dp[4 * j] = probability(s, p_bf16, 4 * j) * (dp[4 * j] - delta.x);
-        dp[4 * j + 1] = probability(s, p_bf16, 4 * j + 1) * (dp[4 * j + 1] - delta.y);
-        dp[4 * j + 2] = probability(s, p_bf16, 4 * j + 2) * (dp[4 * j + 2] - delta.x);
-        dp[4 * j + 3] = probability(s, p_bf16, 4 * j + 3) * (dp[4 * j + 3] - delta.y);
+        dp[4 * j] = s[4 * j] * (dp[4 * j] - delta.x);
+        dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
+        dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
+        dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
       }
+      uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
       if constexpr (kMxfp8) {
         round_mx<kTileM, kSquareDs>(p_bf16, ds_bf16, s, dp, smem + kMaximaOffset + maxima, 4 * group + warp,
                                     lane);
         maxima ^= SquareBlocks<kTileM>::kSetBytes;
       } else {
+        convert(p_bf16, s);
         convert(ds_bf16, dp);
       }
       if constexpr (kWithDq) {
+        if constexpr (kDvBeforeDs) start_dv(p_bf16);
         acquire_ds();
         store_ds(ds_bf16);
         publish_ds();
+        if constexpr (!kDvBeforeDs) start_dv(p_bf16);
         issue_dq(acc);
+        wgmma_fence();
+      } else {
+        wgmma_fence();
+        issue_gradient(dv, p_bf16, d_out());
       }
-      wgmma_fence();
-      if constexpr (!kEarlyDv) issue_gradient(dv, p_bf16, queries() + (kDOutOffset - kQOffset));
       issue_gradient(dk, ds_bf16, queries());
       wgmma_commit();
-    }
-    // P for dS.  Where dV already reads the rounded P, that one is kept: the registers of the exact one are
-    // needed.
-    MXFA_DEVICE static float probability(const float (&s)[kTileM / 2], const uint32_t (&p_bf16)[kTileM / 4],
-                                         int i) {
-      if constexpr (!kEarlyDv) return s[i];
-      return i % 2 == 0 ? bf16x2_low(p_bf16[i / 2]) : bf16x2_high(p_bf16[i / 2]);
     }
 
     // No pair of this warpgroup sees each other: its dS is zero, its share of dQ is due all the same.
@@ -452,49 +312,54 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       if (m == t.m_start) unit += p.dq_units;
     }
 
+    // Steps from query tile m on, as long as this warpgroup sees them: each starts the one behind it.
+    MXFA_DEVICE void walk_seen(const Tile& t, const Visible& seen, int& m, int& unit, int& left) {
+      float s[kTileM / 2], dp[kTileM / 2];
+      start_s(s, ring);
+      start_dp(dp, ring);
+      for (;;) {
+        float acc[kUnitN / 2];
+        step(s, dp, acc, seen, m);
+        uint32_t empty = smem + kQEmpty + 8 * ring.stage;
+        bool staged = false;
+        wgmma_wait<1>();  // dV and dQ
+        if constexpr (kWithDq) {
+          wgmma_pin(acc);
+          staged = add_dq(acc);
+        }
+        int m_next = m;
+        next(t, m_next);
+        PipelineState<kQStages> at = ring;
+        at.advance();
+        bool more = --left != 0 && seen.any(m_next);
+        if (!more) {  // (no wgmma may stand in a branch that joins again)
+          wgmma_wait<0>();
+          if (lane == 0) mbarrier_arrive(empty);
+          if (staged) flush_dq();
+          advance(t, m, unit);
+          return;
+        }
+        start_s(s, at);   // in the registers dQ had
+        wgmma_wait<1>();  // dK: the next dP^T takes the registers of P^T and dS^T
+        if (lane == 0) mbarrier_arrive(empty);
+        start_dp(dp, at);
+        if (staged) flush_dq();
+        advance(t, m, unit);
+      }
+    }
+
     MXFA_DEVICE void walk(const Tile& t) {
       int ratio = p.heads_q / p.heads_kv;
       int unit = t.head * ratio * p.dq_units + t.dq_unit;  // of m = 0
       int m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
       Visible seen = visible(p, t, group);
       while (left > 0) {
-        if (!seen.any(m)) {
+        if (seen.any(m)) {
+          walk_seen(t, seen, m, unit, left);
+        } else {
           skip();
           advance(t, m, unit);
           --left;
-          continue;
-        }
-        float s[kTileM / 2], dp[kTileM / 2];
-        start_s(s, ring);
-        start_dp(dp, ring);
-        for (;;) {
-          float acc[kUnitN / 2];
-          step(s, dp, acc, seen, m);
-          uint32_t empty = smem + kQEmpty + 8 * ring.stage;
-          bool staged = false;
-          if constexpr (kWithDq) {
-            wgmma_wait<1>();  // dQ
-            wgmma_pin(acc);
-            staged = add_dq(acc);
-          }
-          int m_next = m;
-          next(t, m_next);
-          PipelineState<kQStages> at = ring;
-          at.advance();
-          bool more = --left != 0 && seen.any(m_next);  // (no wgmma may stand in a branch that joins again)
-          if (!more) {
-            wgmma_wait<0>();
-            if (lane == 0) mbarrier_arrive(empty);
-            if (staged) flush_dq();
-            advance(t, m, unit);
-            break;
-          }
-          start_dp(dp, at);  // in the registers dQ had
-          wgmma_wait<1>();   // dV and dK: the next S^T takes the registers of their operands
-          if (lane == 0) mbarrier_arrive(empty);
-          start_s(s, at);
-          if (staged) flush_dq();
-          advance(t, m, unit);
         }
       }
     }
@@ -551,8 +416,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
   };
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
-    extern __shared__ uint8_t raw[];
-    uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
+    extern __shared__ __align__(1024) uint8_t raw[];
+    uint32_t smem = smem_address(raw);
     int warp = warp_id();
     if (warp == 0 && elect_one()) {
       // One arrival a warp: each waits for its own quarter of a wgmma, and reads its own registers' share.
@@ -584,7 +449,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Walk {
       }
     } else {
       setmaxnreg_inc<Config::compute_registers>();
-      Compute compute{p, smem, uniform(warp / 4 - 1), uniform(warp % 4), int(lane_id())};
+      Compute compute{{p, smem, uniform(warp / 4 - 1), uniform(warp % 4), int(lane_id())}};
       compute.run();
     }
   }

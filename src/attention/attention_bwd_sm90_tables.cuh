@@ -50,10 +50,8 @@ struct AttentionBwdSm90Tables {
   static constexpr int kUnitN = 64;
   static constexpr int kStagingBytes = kStagedChunks * 2 * kChunkBytes;  // of one warp
   static constexpr bool kSplitRows = kTileM == 128;
-  // dV is issued before dS is computed.  At D = 64 that hides half of the arithmetic; at D = 128, where a
-  // product takes as long as the arithmetic, an unbroken block of products is better (docs/hopper.md).  It
-  // leaves the rounded P alone for dS, which E4M3 is too coarse for.
-  static constexpr bool kEarlyDv = kD == 64 && !kMxfp8;
+  // dV is issued before dS is stored, or between that and dQ (measured, docs/hopper.md).
+  static constexpr bool kDvBeforeDs = Config::dv_before_ds;
 
   static constexpr int kKOffset = 0, kVOffset = kKvBytes, kKvStageBytes = 2 * kKvBytes;
   static constexpr int kQOffset = kKvStages * kKvStageBytes, kDOutOffset = kQOffset + kQBytes;
@@ -71,9 +69,7 @@ struct AttentionBwdSm90Tables {
       kDsEmpty + 8 * kDsStages;  // of a warp: the late step's, the unended one's
   static constexpr int kMaximaOffset = kTurnOffset + (kDeterministic ? 8 * 4 * kCompute : 0);
   static constexpr int kSharedBytes = kMaximaOffset + (kSquareDs ? SquareBlocks<kTileM>::kSharedBytes : 0);
-  // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
-  static constexpr int kAllocatedBytes = kSharedBytes + 1024;
-  static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
+  static_assert(kSharedBytes <= 232448, "227 KB a CTA");
   static_assert(kD == 64 || kD == 96 || kD == 128, "head_dim");
   // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
   // Asking for more blocks for ever.
@@ -91,7 +87,7 @@ struct AttentionBwdSm90Tables {
     return {.magic = kTablesMagic,
             .params_bytes = sizeof(AttentionBackwardParams),
             .threads = kThreads,
-            .shared_bytes = kAllocatedBytes,
+            .shared_bytes = kSharedBytes,
             .tmem_columns = 0,
             .tile_rows = kTileM,
             .role_count = 2,

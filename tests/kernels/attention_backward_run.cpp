@@ -31,11 +31,11 @@ std::vector<double> given_d_o(const BackwardInputs& inputs) {
   return inputs.forward.mxfp8 ? dequantize(inputs.mx_d_o) : as_double(inputs.d_o);
 }
 
-BackwardOptions numerics_of(const BackwardInputs& inputs, bool split) {
+BackwardOptions numerics_of(const BackwardInputs& inputs) {
   std::optional<int> dq_fp16;
   if (inputs.options.dq_accumulate == MXFA_DQ_FP16) dq_fp16 = inputs.options.dq_scale_log2;
   if (inputs.forward.mxfp8) return hopper_mxfp8_backward_numerics(inputs.forward.square, dq_fp16);
-  return hopper_backward_numerics(inputs.forward.problem.head_dim, dq_fp16, split);
+  return hopper_backward_numerics(dq_fp16);
 }
 
 }  // namespace
@@ -147,8 +147,7 @@ BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch&
   args.workspace = workspace.data();
   for (int i = 0; i < launch.launches; ++i) plan(args, device.stream());
   device.synchronize();
-  const bool split = plan.describe().find(R"("chosen": "split")") != std::string::npos;
-  return {o.download(), lse.download<float>(), dq.download(), dk.download(), dv.download(), split};
+  return {o.download(), lse.download<float>(), dq.download(), dk.download(), dv.download()};
 }
 
 GradientValues decoded(const BackwardOutputs& outputs) {
@@ -159,7 +158,7 @@ void check_gradient_bounds(const BackwardInputs& inputs, const BackwardOutputs& 
   const AttentionInputs& in = inputs.forward;
   const std::vector<double> lse(outputs.lse.begin(), outputs.lse.end());
   const Gradients want = attention_backward(in.problem, in.q, in.k, given_v(inputs), given_d_o(inputs),
-                                            as_double(outputs.o), lse, numerics_of(inputs, outputs.split));
+                                            as_double(outputs.o), lse, numerics_of(inputs));
   if (const auto wrong = first_gradient_outside_bound(in.problem, decoded(outputs), want)) FAIL_CHECK(*wrong);
 }
 

@@ -30,7 +30,6 @@ struct BackwardOutputs {
   std::vector<uint16_t> o;  // of the forward, as the backward was given it
   std::vector<float> lse;
   std::vector<uint16_t> dq, dk, dv;
-  bool split = false;  // by the split pair, as the plan chose
 };
 struct BackwardLaunch {
   int tail_rows = 0;          // rows past the last offset: NaN in the inputs, untouched in the gradients

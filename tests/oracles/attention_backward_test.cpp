@@ -110,8 +110,8 @@ TEST_CASE("rounded gradients stay near the exact ones, their bounds far below th
           "[attention][backward]") {
   const Problem p = problem_of({0, 60}, {0, 70}, 2, 1);
   const Gradients exact = attention_backward(p.attention, p.q, p.k, p.v, p.d_o);
-  const Gradients rounded = attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
-                                               hopper_backward_numerics(p.attention.head_dim));
+  const Gradients rounded =
+      attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {}, hopper_backward_numerics());
   const Deviation distance = gradient_deviation({rounded.dq, rounded.dk, rounded.dv}, exact);
   // Two roundings of 2^-9 at most: 2^-9 / sqrt(3) each is 58 dB, both 55.
   CHECK(distance.sqnr_db > 52);
@@ -129,8 +129,8 @@ TEST_CASE("rounded gradients stay near the exact ones, their bounds far below th
 
 TEST_CASE("a gradient outside its bound is named, a zero must be +0", "[attention][backward]") {
   const Problem p = problem_of({0, 5, 8}, {0, 3, 9}, 1, 1, [](AttentionProblem& a) { a.causal = true; });
-  const Gradients want = attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {},
-                                            hopper_backward_numerics(p.attention.head_dim));
+  const Gradients want =
+      attention_backward(p.attention, p.q, p.k, p.v, p.d_o, {}, {}, hopper_backward_numerics());
   GradientValues got{want.dq, want.dk, want.dv};
   CHECK_FALSE(first_gradient_outside_bound(p.attention, got, want));
   got.dq[0] = -0.0;  // row 0 of 5 sees none of 3 keys

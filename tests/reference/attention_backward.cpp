@@ -139,7 +139,7 @@ class KeyHead {
   };
   // What a query and a key have between them.
   struct Pair {
-    Value p, ds, ds_of_dq;  // the latter for dQ
+    Value p, ds;
   };
   struct Query {
     KeyInterval keys{0, 0};
@@ -178,8 +178,7 @@ class KeyHead {
       double s_absolute = 0, dp_absolute = 0;
       const double x = dot(q, &in_.k[row_k], dim_, &s_absolute) * c - l;
       const double dp = dot(d_o, &in_.v[row_k], dim_, &dp_absolute);
-      Pair pair{{std::exp2(x)}, {}, {}};
-      const double rounded = round_p(pair.p.value, in_.options.p_format);
+      Pair pair{{std::exp2(x)}, {}};
       double difference_error = 0;
       if (in_.options.bounds) {
         const double x_error =
@@ -187,15 +186,10 @@ class KeyHead {
         pair.p.error = pair.p.value * (std::exp2(x_error) * (1 + kExp2Error) - 1) + kFlushed;
         difference_error = fused * dp_absolute + delta_error + kFp32Step * (std::fabs(dp) + std::fabs(delta));
       }
-      const auto ds = [&](bool rounded_p) {
-        const double p = rounded_p ? rounded : pair.p.value, of = p * (dp - delta);
-        if (!in_.options.bounds) return Value{of};
-        const double p_error = rounded_p ? p_spread(pair.p, rounded) : pair.p.error;
-        return Value{of, p_error * (std::fabs(dp - delta) + difference_error) + p * difference_error +
-                             kFp32Step * std::fabs(of)};
-      };
-      pair.ds = ds(in_.options.rounded_p_in_ds);
-      pair.ds_of_dq = in_.options.rounded_p_in_ds && in_.options.exact_p_in_dq ? ds(false) : pair.ds;
+      pair.ds.value = pair.p.value * (dp - delta);
+      if (in_.options.bounds)
+        pair.ds.error = pair.p.error * (std::fabs(dp - delta) + difference_error) +
+                        pair.p.value * difference_error + kFp32Step * std::fabs(pair.ds.value);
       query.pairs.push_back(pair);
     }
   }
@@ -233,11 +227,11 @@ class KeyHead {
       const int64_t row_k = ((p_.offsets_k[sequence] + j) * p_.heads_kv + head_kv) * dim_;
       const Pair& pair = query.pairs[j - query.keys.first];
       const double p = round_p(pair.p.value, in_.options.p_format);
-      const Value ds = round_ds(pair.ds, j), ds_of_dq = round_ds(pair.ds_of_dq, j);
+      const Value ds = round_ds(pair.ds, j);
       accumulate(p, bounds ? p_spread(pair.p, p) : 0, sums_over_rows_, d_o, &out_.dv[row_k],
                  bound(out_.dv_bound, row_k), dim_);
       accumulate(ds.value, ds.error, sums_over_rows_, q, &out_.dk[row_k], bound(out_.dk_bound, row_k), dim_);
-      accumulate(ds_of_dq.value, ds_of_dq.error, sums_over_keys_, &in_.k[row_k], &out_.dq[query.at_q],
+      accumulate(ds.value, ds.error, sums_over_keys_, &in_.k[row_k], &out_.dq[query.at_q],
                  bound(out_.dq_bound, query.at_q), dim_);
     }
   }
@@ -284,12 +278,10 @@ void scale_all(std::vector<double>& values, std::vector<double>& bound, double s
 
 }  // namespace
 
-BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16, bool split) {
+BackwardOptions hopper_backward_numerics(std::optional<int> dq_fp16) {
   BackwardOptions options;
   options.p_format = PFormat::kBf16;
   options.ds_format = DsFormat::kBf16;
-  options.rounded_p_in_ds = head_dim == 64;
-  options.exact_p_in_dq = split;
   options.bounds = true;
   options.dq_fp16 = dq_fp16;
   return options;

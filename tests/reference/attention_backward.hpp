@@ -26,17 +26,14 @@ enum class DsFormat {
 struct BackwardOptions {
   PFormat p_format = PFormat::kExact;  // of P before the product of dV: exact, BF16 or E4M3 times 2^-8
   DsFormat ds_format = DsFormat::kExact;
-  bool rounded_p_in_ds = false;  // dS is computed from the rounded P, not from the exact one
-  bool exact_p_in_dq = false;    // but for dQ from the exact one all the same: a kernel of its own
-  bool bounds = false;           // fill the bounds
-  int threads = 0;               // 0: all of the machine
-  double more_tiles = 0;         // tiles of keys that add to a row of dQ beside those of the problem
-  std::optional<int> dq_fp16;    // tiles are added in FP16, times two to this power; else in FP32
+  bool bounds = false;         // fill the bounds
+  int threads = 0;             // 0: all of the machine
+  double more_tiles = 0;       // tiles of keys that add to a row of dQ beside those of the problem
+  std::optional<int> dq_fp16;  // tiles are added in FP16, times two to this power; else in FP32
 };
-// What the Hopper kernels are compared with: rounded, with bounds.  BF16: at head_dim 64 the kernel of dK and
-// dV keeps only the rounded P; split: dQ has a kernel of its own.  MXFP8, on the values of the quantised
-// operands: E4M3 P, and dS in BF16 or in square blocks.
-BackwardOptions hopper_backward_numerics(int head_dim, std::optional<int> dq_fp16 = {}, bool split = false);
+// What the Hopper kernels are compared with: rounded, with bounds.  dS is computed from P before its
+// rounding. MXFP8, on the values of the quantised operands: E4M3 P, and dS in BF16 or in square blocks.
+BackwardOptions hopper_backward_numerics(std::optional<int> dq_fp16 = {});
 BackwardOptions hopper_mxfp8_backward_numerics(bool square_ds, std::optional<int> dq_fp16 = {});
 
 struct Gradients {
