@@ -1,5 +1,5 @@
-// dQ of attention_bwd_sm90: a compute warpgroup's share of the products, one step late, and
-// how they are added to the accumulators in the workspace.
+// dQ of attention_bwd_sm90: a compute warpgroup's share of the products, one step late, and how they are added
+// to the accumulators in the workspace.
 #pragma once
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
@@ -41,9 +41,8 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
     }
 
     // Turns: a tile of keys adds to 16 rows and 64 channels of dQ when all that come before it in the list
-    // have. It only waits for tiles that were taken before it, so somebody can always go on.  It is
-    // waited for while no product is in flight (ptxas would spill), and ends when the next is waited for: by
-    // then the additions, which the release waits for, have long been made.
+    // have.  It only waits for tiles that were taken before it, so somebody can always go on.  It ends
+    // when the next is waited for: by then the additions, which the release waits for, have long been made.
     MXFA_DEVICE uint32_t turn_slot() const { return smem + kTurnOffset + 8 * (4 * group + warp); }
     MXFA_DEVICE void take_turn() {
       end_turn();
