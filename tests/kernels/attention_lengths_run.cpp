@@ -30,12 +30,6 @@ std::vector<uint16_t> first_elements(const Buffer& buffer, size_t count) {
   return values;
 }
 
-// Before a stream that does not wait for the default one reads what was uploaded.
-void finish_uploads() {
-  const Driver& driver = Device::instance().driver();
-  driver.check(driver.cuCtxSynchronize(), "uploads");
-}
-
 template <class T>
 void refill(Buffer& buffer, const std::vector<T>& values) {
   poison(buffer);
@@ -85,7 +79,6 @@ void CapacityLaunches::set_offsets(const std::vector<int32_t>& offsets_q,
   refill(offsets_q_, offsets_q);
   refill(offsets_k_, offsets_k);
   for (const Buffer* buffer : outputs_) poison(*buffer);
-  finish_uploads();
 }
 
 bool CapacityLaunches::outputs_untouched() const {
