@@ -108,7 +108,7 @@ struct AttentionLengthsParams {
   int32_t q_tile_rows, q_tile_slots;         // likewise, of q_tiles
 };
 
-// mxfp8_quantize.  Grid: scale_tiles * heads CTAs, head fastest.
+// mxfp8_quantize.  Grid: scale_tiles * heads / heads_per_cta CTAs, heads fastest.
 struct QuantizeParams {
   uint64_t input;      // bf16 [tokens, heads, D]
   int64_t row_stride;  // elements

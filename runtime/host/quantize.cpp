@@ -32,15 +32,21 @@ std::unique_ptr<mxfa_plan> plan_quantize(mxfa_context& context, const mxfa_quant
   desc = read_struct(given, defaults, "mxfa_quantize_desc");
   check_quantize(desc);
   plan->q = read_sequences("offsets", desc.batch, desc.offsets);
-  const int64_t grid = int64_t{plan->q.scale_rows()} / kScaleTileRows * desc.heads;
+  const std::vector<ConfigField> facts = {
+      {"head_dim", desc.head_dim, false},
+      {"layout", desc.layout, false},
+      {"floor", desc.scaling_mode == MXFA_FLOOR, false},
+      {"even_heads", desc.heads % 2 == 0, true, ConfigField::Use::kChoiceOnly}};
+  const KernelConfig config =
+      resolve_kernel_config(context.configs, "mxfp8_quantize", context.driver.arch, facts, desc.kernel);
+
+  const auto heads_per_cta = int32_t(config.at("heads_per_cta"));
+  if (desc.heads % heads_per_cta != 0)
+    invalid("kernel.heads_per_cta is {}; it must divide heads, {}", heads_per_cta, desc.heads);
+  const int64_t grid = int64_t{plan->q.scale_rows()} / kScaleTileRows * (desc.heads / heads_per_cta);
   if (grid > INT32_MAX)
     invalid("{} tiles of {} tokens times {} heads: the limit of a launch is {} CTAs",
             plan->q.scale_rows() / kScaleTileRows, kScaleTileRows, desc.heads, INT32_MAX);
-  const std::vector<ConfigField> facts = {{"head_dim", desc.head_dim, false},
-                                          {"layout", desc.layout, false},
-                                          {"floor", desc.scaling_mode == MXFA_FLOOR, false}};
-  const KernelConfig config =
-      resolve_kernel_config(context.configs, "mxfp8_quantize", context.driver.arch, facts, desc.kernel);
 
   const CurrentContext current(context);
   plan->config = config;

@@ -33,24 +33,6 @@ MXFA_DEVICE RaggedRow ragged_row(Sequence sequence, int32_t row) {
   return {kRaggedShift - sequence.length + row, kRaggedShift, sequence.first + sequence.length};
 }
 
-// The sequence b with offsets[b] <= position < offsets[b + 1]; an empty sequence is never found.  Needs
-// 0 <= position < offsets[batch].  All 32 lanes of a warp call it: each round the lanes probe 32 evenly
-// spaced candidates, which takes three dependent loads for a batch of 32768 where bisection would take
-// fifteen.
-MXFA_DEVICE int32_t find_sequence(const int32_t* offsets, int32_t batch, int32_t position) {
-  const int32_t lane = static_cast<int32_t>(ptx::lane_id());
-  int32_t low = 0, high = batch;  // offsets[low] <= position < offsets[high]
-  while (high - low > 1) {
-    const int32_t step = ceil_div(high - low, 32);
-    const int32_t probe = low + lane * step;
-    const bool at_or_before = probe < high && ptx::ld_global_s32(offsets + probe) <= position;
-    // Offsets do not decrease, so the lanes that answer yes are the first ones; lane 0 always does.
-    low += (__popc(ptx::vote_ballot(at_or_before)) - 1) * step;
-    high = min_of(low + step, high);
-  }
-  return low;
-}
-
 // Where a row of padded rows lies: in a sequence whose padded rows begin at `start`.
 struct PaddedRow {
   Sequence sequence;

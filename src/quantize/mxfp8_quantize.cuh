@@ -2,8 +2,9 @@
 // elements along D, along the tokens of a sequence, or of a 32 x 32 square.  sm_90a and sm_100a, the same
 // bytes on both.
 //
-// One CTA quantizes a tile of 128 tokens of one sequence and head.  Grid: scale_tiles * heads, head
-// fastest: the heads of a token are neighbours in memory.
+// One CTA quantizes a tile of 128 tokens of one sequence and of heads that follow each other, so many that a
+// token has a line of the payload.  Grid: scale_tiles * heads / heads_per_cta, heads fastest: the heads of a
+// token are neighbours in memory.
 // The payload stays packed; scales live in 512-byte atoms at the sequence's start padded to 128 rows, and
 // both orientations of a tile use the slot head * scale_tiles + tile.  Every byte of an atom is written,
 // padding as 0.
@@ -15,11 +16,12 @@
 // exact, two elements an instruction.
 //
 // Config:
-//   head_dim     64, 96 or 128
-//   layout       blocks: 0 along D, 1 along tokens, 2 square
-//   floor        rounding of the scale: 0 up (never saturates), 1 down
-//   threads      32 x warps; the warps divide the units of a tile
-//   ctas_per_sm  the occupancy that registers must leave room for
+//   head_dim       64, 96 or 128
+//   layout         blocks: 0 along D, 1 along tokens, 2 square
+//   floor          rounding of the scale: 0 up (never saturates), 1 down
+//   threads        32 x warps; the warps divide the units of a tile
+//   heads_per_cta  of one tile; divides the heads
+//   ctas_per_sm    the occupancy that registers must leave room for
 #pragma once
 #include "ptx/barrier.cuh"
 #include "ptx/convert.cuh"
@@ -60,7 +62,9 @@ struct Mxfp8Quantize {
   static constexpr int kChunk = 8;                                // channels in 16 bytes
   static constexpr int kUnitChunks = kHeadDim % 64 == 0 ? 8 : 4;  // chunks of one token in a unit
   static constexpr int kUnitsPerRow = kHeadDim / (kChunk * kUnitChunks);
-  static constexpr int kUnits = kTileTokens / kBlock * kUnitsPerRow;
+  static constexpr int kTokenBlocks = kTileTokens / kBlock;
+  static constexpr int kHeads = Config::heads_per_cta;
+  static constexpr int kColumns = kHeads * kUnitsPerRow, kUnits = kTokenBlocks * kColumns;
   static constexpr int kUnitsPerWarp = kUnits / kWarps;
   static constexpr int kRowsPerLoad = 32 / kUnitChunks;  // tokens a warp reads in one instruction
   static constexpr int kLoads = kBlock / kRowsPerLoad;   // chunks a lane holds of a unit
@@ -78,7 +82,7 @@ struct Mxfp8Quantize {
       0,
       0,
       {{"quantize", 0, kWarps, 65536 / (kThreads * Config::ctas_per_sm) / 8 * 8}},
-      {{"scales (static)", 0, kScaleAtomBytes, 1, 16}},
+      {{"scales (static)", 0, kScaleAtomBytes, kHeads, 16}},
       {},
       {}};
 
@@ -86,7 +90,9 @@ struct Mxfp8Quantize {
   struct Unit {
     int token_block;  // 0..3
     int first_token;
-    int chunk;  // of the row: channels 8 * chunk ..
+    int row_chunk;  // of a token's channels of all heads of the CTA
+    int head;       // among the CTA's
+    int chunk;      // of that head: channels 8 * chunk ..
     ptx::U32x4 data[kLoads];
   };
 
@@ -98,26 +104,31 @@ struct Mxfp8Quantize {
   };
 
   MXFA_DEVICE static Tile find_tile(const QuantizeParams& params, int32_t tile) {
-    const int32_t* scale_offsets = pointer<const int32_t>(params.scale_offsets);
+    const int32_t* starts = pointer<const int32_t>(params.scale_offsets);
     const int32_t scale_row = tile * kTileTokens;
-    if (scale_row >= ptx::ld_global_s32(scale_offsets + params.batch)) return {0, 0};
-    const int32_t batch = find_sequence(scale_offsets, params.batch, scale_row);
-    const Sequence sequence = load_sequence(pointer<const int32_t>(params.offsets), batch);
-    const int32_t row = scale_row - ptx::ld_global_s32(scale_offsets + batch);
-    return {sequence.first + int64_t{row}, max_of(min_of(sequence.length - row, kTileTokens), 0)};
+    const int32_t scale_rows = ptx::ld_global_s32(starts + params.batch);
+    const PaddedRow found =
+        find_padded_row(starts, pointer<const int32_t>(params.offsets), params.batch, scale_row);
+    if (scale_row >= scale_rows) return {0, 0};
+    const int32_t row = scale_row - found.start;
+    return {found.sequence.first + int64_t{row}, max_of(min_of(found.sequence.length - row, kTileTokens), 0)};
   }
 
   // Rows behind the sequence are not read: they count as zeros.
   MXFA_DEVICE static void load(Unit& unit, int index, const uint8_t* tile_data, int64_t row_bytes,
                                int32_t rows) {
     const int lane = static_cast<int>(ptx::lane_id());
-    unit.token_block = index / kUnitsPerRow;
+    const int column = index % kColumns;
+    unit.token_block = index / kColumns;
+    unit.head = column / kUnitsPerRow;
     unit.first_token = unit.token_block * kBlock + lane / kUnitChunks;
-    unit.chunk = index % kUnitsPerRow * kUnitChunks + lane % kUnitChunks;
+    unit.row_chunk = column * kUnitChunks + lane % kUnitChunks;
+    unit.chunk = column % kUnitsPerRow * kUnitChunks + lane % kUnitChunks;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const int token = unit.first_token + i * kRowsPerLoad;
-      unit.data[i] = ptx::ld_global_nc_v4_if(tile_data + token * row_bytes + unit.chunk * 16, token < rows);
+      unit.data[i] =
+          ptx::ld_global_nc_v4_if(tile_data + token * row_bytes + unit.row_chunk * 16, token < rows);
     }
   }
 
@@ -159,8 +170,10 @@ struct Mxfp8Quantize {
   MXFA_DEVICE static void store_unit_chunk(const Unit& unit, int i, const float (&reciprocal)[8],
                                            uint8_t* tile_payload, int64_t row_bytes, int32_t rows) {
     const int token = unit.first_token + i * kRowsPerLoad;
+    // A branch, not a predicated store: ptxas delays loads within a block of instructions, and without
+    // branches all of a unit is one.
     if (token < rows)
-      store_chunk(tile_payload + token * row_bytes + unit.chunk * kChunk, unit.data[i], reciprocal);
+      store_chunk(tile_payload + token * row_bytes + unit.row_chunk * kChunk, unit.data[i], reciprocal);
   }
 
   // A block is one token's 4 chunks, in 4 neighbouring lanes.  Two tokens share each shuffle: one maximum a
@@ -240,9 +253,13 @@ struct Mxfp8Quantize {
     return max_magnitude(max_magnitude(max_magnitude(max_magnitude(0, data.x), data.y), data.z), data.w);
   }
 
+  // Where the scales of head `head` of the CTA are collected: its atom, or both grids of the squares.
+  static constexpr int kHeadScaleBytes = kLayout == Layout::kSquare ? 32 : static_cast<int>(kScaleAtomBytes);
+
   MXFA_DEVICE static void run(const QuantizeParams& params, uint32_t scales) {
-    const int32_t tile = static_cast<int32_t>(blockIdx.x) / params.heads;
-    const int32_t head = static_cast<int32_t>(blockIdx.x) % params.heads;
+    const int32_t groups = params.heads / kHeads;
+    const int32_t tile = static_cast<int32_t>(blockIdx.x) / groups;
+    const int32_t head = static_cast<int32_t>(blockIdx.x) % groups * kHeads;
     const Tile source = find_tile(params, tile);
 
     const int64_t input_row_bytes = params.row_stride * 2;
@@ -251,48 +268,49 @@ struct Mxfp8Quantize {
     const int64_t payload_row_bytes = int64_t{params.heads} * kHeadDim;
     uint8_t* payload = pointer<uint8_t>(params.payload) + source.token * payload_row_bytes + head * kHeadDim;
 
+    const int warp = static_cast<int>(ptx::warp_id());
+    const int32_t rows = source.rows;
     Unit units[kUnitsPerWarp];
 #pragma unroll
-    for (int u = 0; u < kUnitsPerWarp; ++u) {
-      load(units[u], static_cast<int>(ptx::warp_id()) + u * kWarps, input, input_row_bytes, source.rows);
-    }
-
+    for (int u = 0; u < kUnitsPerWarp; ++u) load(units[u], warp + u * kWarps, input, input_row_bytes, rows);
     // Bytes that no unit writes (head_dim below 128) are padding.  Done here, under the latency of the loads.
-    for (uint32_t word = threadIdx.x; word < kScaleAtomBytes / 4; word += kThreads)
+    for (uint32_t word = threadIdx.x; word < kHeads * kHeadScaleBytes / 4; word += kThreads)
       ptx::st_shared_b32(scales + word * 4, 0);
     ptx::cta_sync();
-
 #pragma unroll
     for (int u = 0; u < kUnitsPerWarp; ++u) {
+      const uint32_t of_head = scales + units[u].head * kHeadScaleBytes;
       if constexpr (kLayout == Layout::kAlongD) {
-        quantize_along_d(units[u], scales, payload, payload_row_bytes, source.rows);
+        quantize_along_d(units[u], of_head, payload, payload_row_bytes, rows);
       } else if constexpr (kLayout == Layout::kAlongTokens) {
-        quantize_along_tokens(units[u], scales, payload, payload_row_bytes, source.rows);
+        quantize_along_tokens(units[u], of_head, payload, payload_row_bytes, rows);
       } else {
-        quantize_square(units[u], scales, payload, payload_row_bytes, source.rows);
+        quantize_square(units[u], of_head, payload, payload_row_bytes, rows);
       }
     }
     ptx::cta_sync();
 
-    const uint64_t slot = (static_cast<uint64_t>(head) * params.scale_tiles + tile) * kScaleAtomBytes;
-    const uint32_t group = threadIdx.x % 32 * 16;
-    if constexpr (kLayout == Layout::kSquare) {
-      if (threadIdx.x < 64) {
-        const bool tokens = threadIdx.x >= 32;
-        uint8_t* atom = pointer<uint8_t>(tokens ? params.scales_tokens : params.scales_d) + slot;
-        ptx::U32x4 bytes = ptx::ld_shared_v4(scales + (tokens ? 16 : 0));
+    const uint32_t lane = threadIdx.x % 32, group = lane * 16;
+    constexpr int kAtoms = kLayout == Layout::kSquare ? 2 : 1;
+#pragma unroll 1
+    for (int atom = warp; atom < kAtoms * kHeads; atom += kWarps) {
+      const uint64_t at =
+          (static_cast<uint64_t>(head + atom / kAtoms) * params.scale_tiles + tile) * kScaleAtomBytes + group;
+      if constexpr (kLayout == Layout::kSquare) {
+        const bool tokens = atom % 2;
+        ptx::U32x4 bytes = ptx::ld_shared_v4(scales + atom * 16);
         if (!tokens) {
           // Word q is row 32 q + lane: the rows of a square that the sequence does not have are padding.
-          const int32_t row = static_cast<int32_t>(threadIdx.x);
-          bytes = {row < source.rows ? bytes.x : 0, row + 32 < source.rows ? bytes.y : 0,
-                   row + 64 < source.rows ? bytes.z : 0, row + 96 < source.rows ? bytes.w : 0};
+          const int32_t row = static_cast<int32_t>(lane);
+          bytes = {row < rows ? bytes.x : 0, row + 32 < rows ? bytes.y : 0, row + 64 < rows ? bytes.z : 0,
+                   row + 96 < rows ? bytes.w : 0};
         }
-        ptx::st_global_v4(atom + group, bytes);
+        ptx::st_global_v4(pointer<uint8_t>(tokens ? params.scales_tokens : params.scales_d) + at, bytes);
+      } else {
+        ptx::st_global_v4(
+            pointer<uint8_t>(kLayout == Layout::kAlongD ? params.scales_d : params.scales_tokens) + at,
+            ptx::ld_shared_v4(scales + atom * kScaleAtomBytes + group));
       }
-    } else if (threadIdx.x < 32) {
-      uint8_t* atom =
-          pointer<uint8_t>(kLayout == Layout::kAlongD ? params.scales_d : params.scales_tokens) + slot;
-      ptx::st_global_v4(atom + group, ptx::ld_shared_v4(scales + group));
     }
   }
 };
@@ -303,6 +321,6 @@ MXFA_PUBLISH_TABLES(mxfp8_quantize, mxfa::Mxfp8Quantize::kTables);
 
 extern "C" __global__ void __launch_bounds__(mxfa::Mxfp8Quantize::kThreads, Config::ctas_per_sm)
     mxfp8_quantize(const __grid_constant__ mxfa::QuantizeParams params) {
-  __shared__ alignas(16) uint8_t scales[mxfa::kScaleAtomBytes];
+  __shared__ alignas(16) uint8_t scales[mxfa::Mxfp8Quantize::kHeads * mxfa::Mxfp8Quantize::kHeadScaleBytes];
   mxfa::Mxfp8Quantize::run(params, mxfa::smem_address(scales));
 }

@@ -36,13 +36,24 @@ constexpr ScalingMode kModes[] = {ScalingMode::kRceil, ScalingMode::kFloor};
 }  // namespace
 
 TEST_CASE("Quantised bytes equal the reference for every layout, mode and head dim", "[quantize][any_arch]") {
-  for (const int head_dim : {64, 96, 128}) {
-    const JaggedShape shape{offsets_of({0, 1, 31, 32, 33, 0, 127, 128, 129, 0}), 3, head_dim};
+  // With head_dim 64 a CTA has two heads where their number is even.
+  const std::pair<int, int> cases[] = {{64, 3}, {64, 4}, {96, 3}, {128, 3}};
+  for (const auto& [head_dim, heads] : cases) {
+    const JaggedShape shape{offsets_of({0, 1, 31, 32, 33, 0, 127, 128, 129, 0}), heads, head_dim};
     const auto x =
-        random_tensor(DataDistribution::kPowerOfTwo, 1.0, 5, Operand::kQ, shape.tokens(), 3, head_dim);
+        random_tensor(DataDistribution::kPowerOfTwo, 1.0, 5, Operand::kQ, shape.tokens(), heads, head_dim);
     for (const BlockLayout layout : kLayouts)
       for (const ScalingMode mode : kModes) check_quantize(x, shape, {layout, mode});
   }
+}
+
+TEST_CASE("Every tile of a batch of 1100 sequences, half of them empty, finds its own",
+          "[quantize][any_arch]") {
+  std::vector<int32_t> lengths(1100, 0);
+  for (size_t b = 1; b < lengths.size(); b += 2) lengths[b] = b % 5 == 0 ? 129 : 1;
+  const JaggedShape shape{offsets_of(lengths), 1, 64};
+  const auto x = random_tensor(DataDistribution::kNormal, 1.0, 3, Operand::kQ, shape.tokens(), 1, 64);
+  check_quantize(x, shape, {BlockLayout::kAlongD, ScalingMode::kRceil});
 }
 
 TEST_CASE("Quantised bytes equal the reference on heavy tails and on every BF16 magnitude",

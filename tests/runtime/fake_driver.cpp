@@ -119,7 +119,8 @@ const MxfaEmbedded kFakeConfigs[] = {
                      {"when": {}, "set": {"heads_per_cta": 1}}], "limits": {}})"},
     {"configs/kernels/mxfp8_quantize.json",
      R"({"kernel": "mxfp8_quantize", "source": "src/quantize.cuh", "archs": ["sm_90a", "sm_100a"],
-         "choices": [{"when": {}, "set": {"threads": 128}}], "limits": {}})"},
+         "choices": [{"when": {"even_heads": true}, "set": {"heads_per_cta": 2}},
+                     {"when": {}, "set": {"heads_per_cta": 1}}], "limits": {"heads_per_cta": [1, 8, 1]}})"},
     {nullptr, nullptr}};
 
 std::unique_ptr<mxfa_context> fake_context(const char* arch) {

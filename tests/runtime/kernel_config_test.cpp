@@ -94,7 +94,10 @@ TEST_CASE("The configurations that ship resolve for what the operations ask", "[
   for (const char* arch : {"sm_90a", "sm_100a", "sm_103a"})
     for (const int head_dim : {64, 96, 128})
       CHECK(resolve_kernel_config(mxfa_embedded_kernel_configs, "mxfp8_quantize", arch,
-                                  {{"head_dim", head_dim, false}, {"layout", 2, false}, {"floor", 0, false}},
+                                  {{"head_dim", head_dim, false},
+                                   {"layout", 2, false},
+                                   {"floor", 0, false},
+                                   {"even_heads", true, true, ConfigField::Use::kChoiceOnly}},
                                   nullptr)
                 .at("threads") >= 64);
   for (const int head_dim : {64, 96, 128})

@@ -64,6 +64,24 @@ TEST_CASE("A quantize launch has one CTA for each tile and head", "[quantize]") 
   }
 }
 
+TEST_CASE("A quantize launch has fewer CTAs where one takes several heads", "[quantize]") {
+  const auto context = context_for_quantize();
+  const auto grid_of = [&](int32_t heads, const char* kernel) {
+    Problem problem(MXFA_QUANTIZE_ALONG_D);
+    problem.desc.heads = heads, problem.desc.kernel = kernel;
+    problem.args.input.row_stride = heads * 128;
+    problem.args.scales_d.bytes = uint64_t(heads) * 384 * 4;
+    mxfa_plan* plan = nullptr;
+    REQUIRE(mxfa_plan_quantize(context.get(), &problem.desc, &plan) == MXFA_OK);
+    REQUIRE(mxfa_plan_prepare(plan, problem.workspace, nullptr) == MXFA_OK);
+    REQUIRE(mxfa_quantize(plan, &problem.args, nullptr) == MXFA_OK);
+    mxfa_plan_destroy(plan);
+    return fake().launch.gridDimX;
+  };
+  CHECK(grid_of(4, nullptr) == 3 * 4 / 2);  // an even number of heads: pairs
+  CHECK(grid_of(6, R"({"heads_per_cta": 3})") == 3 * 6 / 3);
+}
+
 TEST_CASE("Quantize refuses what does not fit, by name", "[quantize]") {
   const auto context = context_for_quantize();
   Problem problem(MXFA_QUANTIZE_SQUARE);
@@ -83,6 +101,10 @@ TEST_CASE("Quantize refuses what does not fit, by name", "[quantize]") {
   SECTION("layout") {
     problem.desc.layout = 3;
     CHECK_THAT(refused_plan(), Contains("layout is 3"));
+  }
+  SECTION("heads of a CTA") {
+    problem.desc.kernel = R"({"heads_per_cta": 2})";
+    CHECK_THAT(refused_plan(), Contains("kernel.heads_per_cta is 2") && Contains("divide heads, 3"));
   }
   SECTION("mode") {
     problem.desc.scaling_mode = 2;

@@ -24,8 +24,13 @@ std::vector<Shipped> quantizers() {
     for (const int head_dim : {64, 96, 128})
       for (const int layout : {0, 1, 2})
         for (const int floor : {0, 1})
-          all.push_back(
-              {"mxfp8_quantize", arch, {{"head_dim", head_dim}, {"layout", layout}, {"floor", floor}}});
+          for (const bool even_heads : {false, true})
+            all.push_back({"mxfp8_quantize",
+                           arch,
+                           {{"head_dim", head_dim},
+                            {"layout", layout},
+                            {"floor", floor},
+                            {"even_heads", even_heads, true, ConfigField::Use::kChoiceOnly}}});
   return all;
 }
 
