@@ -38,44 +38,41 @@ struct AttentionBwdFinish {
     const uint8_t* units =
         pointer<const uint8_t>(p.dq_accumulator) + 16 * lane +
         (int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + row / kDqUnit) * kUnitBytes;
-    // All of the first copy is in flight before any of it is used.  Without a copy nothing was summed: zeros.
-    const int rows = p.dq_replicas > 0 ? q.length - row : 0;
-    constexpr int kLoads = kUnitBytes / 512;
-    U32x4 v[2][kLoads];
-    const auto load = [&] {
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i)
-          v[half][i] = ld_global_nc_v4_if(units + kUnitBytes * half + 512 * i, kDqUnit * half < rows);
-    };
+    // At head_dim 64 both units of a copy are in flight at once.  Wider ones are faster one after the other.
+    constexpr int kUnitsAtOnce = kD == 64 ? 2 : 1, kLoads = kUnitBytes / 512;
     float x[kD / 2];
-    const auto add = [&](int half, int i, bool first) {
-      const uint32_t words[4] = {v[half][i].x, v[half][i].y, v[half][i].z, v[half][i].w};
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        if constexpr (kDqFp16) {
-          const int at = 16 * i + 4 * w + 2 * half;
-          x[at] = (first ? 0.0f : x[at]) + cvt_f32_f16_low(words[w]);
-          x[at + 1] = (first ? 0.0f : x[at + 1]) + cvt_f32_f16_high(words[w]);
-        } else {
-          const int at = 8 * i + 4 * (w / 2) + 2 * half + w % 2;
-          x[at] = (first ? 0.0f : x[at]) + bits_float(words[w]);
-        }
+    for (int i = 0; i < kD / 2; ++i) x[i] = 0.0f;
+#pragma unroll 1
+    for (int replica = 0; replica < p.dq_replicas; ++replica) {
+#pragma unroll
+      for (int first = 0; first < 2; first += kUnitsAtOnce) {
+        if (row + kDqUnit * first >= q.length) continue;
+        U32x4 v[kUnitsAtOnce][kLoads];
+#pragma unroll
+        for (int u = 0; u < kUnitsAtOnce; ++u)
+#pragma unroll
+          for (int i = 0; i < kLoads; ++i)
+            v[u][i] = ld_global_nc_v4_if(units + kUnitBytes * (first + u) + 512 * i,
+                                         u == 0 || row + kDqUnit * (first + u) < q.length);
+#pragma unroll
+        for (int u = 0; u < kUnitsAtOnce; ++u)
+#pragma unroll
+          for (int i = 0; i < kLoads; ++i) {
+            const int unit = first + u;
+            const uint32_t words[4] = {v[u][i].x, v[u][i].y, v[u][i].z, v[u][i].w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+              if constexpr (kDqFp16) {
+                x[16 * i + 4 * w + 2 * unit] += cvt_f32_f16_low(words[w]);
+                x[16 * i + 4 * w + 2 * unit + 1] += cvt_f32_f16_high(words[w]);
+              } else {
+                x[8 * i + 4 * (w / 2) + 2 * unit + w % 2] += bits_float(words[w]);
+              }
+            }
+          }
       }
-    };
-    load();
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) add(half, i, true);
-    for (int replica = 1; replica < p.dq_replicas; ++replica) {
       units += int64_t(p.heads_q) * p.dq_units * kUnitBytes;
-      load();
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) add(half, i, false);
     }
     bf16_bits* out = pointer<bf16_bits>(p.dq) + (int64_t(q.first) + row) * p.stride_dq + head * kD;
     store_warp_rows<kD>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out, p.stride_dq,
