@@ -1,5 +1,5 @@
-// dQ of attention_bwd_sm90: a compute warpgroup's share of the products, one step late, and how they are added
-// to the accumulators in the workspace.
+// dQ of attention_bwd_sm90: a compute warpgroup's share of the products, one step late, and how they are
+// added to the accumulators in the workspace.
 #pragma once
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
