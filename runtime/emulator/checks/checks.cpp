@@ -2,6 +2,7 @@
 #include "checks/checks.hpp"
 
 #include "checks/barriers.hpp"
+#include "checks/host_order.hpp"
 #include "checks/initialised.hpp"
 #include "checks/races.hpp"
 #include "checks/registers.hpp"
@@ -16,12 +17,14 @@ std::optional<CheckMode> check_mode(std::string_view word) {
   return std::nullopt;
 }
 
-Checks::Checks(CheckMode mode, const KernelInfo& kernel) : kernel_(kernel.name) {
+Checks::Checks(CheckMode mode, const KernelInfo& kernel, UnorderedOperations operations)
+    : kernel_(kernel.name), operations_(std::move(operations)) {
   parts_.push_back(std::make_unique<Races>(mode, findings_));
   parts_.push_back(std::make_unique<Barriers>(findings_));
   parts_.push_back(std::make_unique<Initialised>(mode, findings_));
   parts_.push_back(std::make_unique<Resources>(mode, findings_));
   parts_.push_back(std::make_unique<Registers>(mode, findings_));
+  if (!operations_.list.empty()) parts_.push_back(std::make_unique<HostOrder>(operations_, findings_));
 }
 Checks::~Checks() = default;
 

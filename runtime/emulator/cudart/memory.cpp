@@ -6,30 +6,35 @@ using namespace mxfa::emulator::cudart;
 
 namespace {
 
-CUresult copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+// Null: the synchronous form.
+using AsyncStream = const cudaStream_t*;
+
+CUresult copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, AsyncStream stream = nullptr) {
   switch (static_cast<int>(kind)) {
     case cudaMemcpyHostToDevice:
-      return cuMemcpyHtoD_v2(device(to), from, bytes);
+      return stream ? cuMemcpyHtoDAsync_v2(device(to), from, bytes, *stream)
+                    : cuMemcpyHtoD_v2(device(to), from, bytes);
     case cudaMemcpyDeviceToHost:
-      return cuMemcpyDtoH_v2(to, device(from), bytes);
+      return stream ? cuMemcpyDtoHAsync_v2(to, device(from), bytes, *stream)
+                    : cuMemcpyDtoH_v2(to, device(from), bytes);
     case cudaMemcpyDeviceToDevice:
-      return cuMemcpyDtoD_v2(device(to), device(from), bytes);
+      return stream ? cuMemcpyDtoDAsync_v2(device(to), device(from), bytes, *stream)
+                    : cuMemcpyDtoD_v2(device(to), device(from), bytes);
     case cudaMemcpyHostToHost:
     case cudaMemcpyDefault:
-      return cuMemcpy(device(to), device(from), bytes);
+      return stream ? cuMemcpyAsync(device(to), device(from), bytes, *stream)
+                    : cuMemcpy(device(to), device(from), bytes);
     default:
       return static_cast<CUresult>(cudaErrorInvalidMemcpyDirection);
   }
 }
 
-// Streams are in order and eager: a stream has only to be one.
-CUresult known(cudaStream_t stream) { return cuStreamQuery(stream); }
-
 CUresult copy_rows(char* to, size_t to_pitch, const char* from, size_t from_pitch, size_t width,
-                   size_t height, cudaMemcpyKind kind) {
+                   size_t height, cudaMemcpyKind kind, AsyncStream stream = nullptr) {
   if (width > to_pitch || width > from_pitch) return static_cast<CUresult>(cudaErrorInvalidPitchValue);
   for (size_t row = 0; row < height; ++row) {
-    if (const CUresult code = copy(to + row * to_pitch, from + row * from_pitch, width, kind)) return code;
+    if (const CUresult code = copy(to + row * to_pitch, from + row * from_pitch, width, kind, stream))
+      return code;
   }
   return CUDA_SUCCESS;
 }
@@ -45,16 +50,17 @@ CUresult part_of(const void* symbol, size_t offset, size_t bytes, void** address
 }
 
 CUresult copy_to_symbol(const void* symbol, const void* from, size_t bytes, size_t offset,
-                        cudaMemcpyKind kind) {
+                        cudaMemcpyKind kind, AsyncStream stream = nullptr) {
   void* to = nullptr;
   if (const CUresult code = part_of(symbol, offset, bytes, &to)) return code;
-  return copy(to, from, bytes, kind);
+  return copy(to, from, bytes, kind, stream);
 }
 
-CUresult copy_from_symbol(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind) {
+CUresult copy_from_symbol(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind kind,
+                          AsyncStream stream = nullptr) {
   void* from = nullptr;
   if (const CUresult code = part_of(symbol, offset, bytes, &from)) return code;
-  return copy(to, from, bytes, kind);
+  return copy(to, from, bytes, kind, stream);
 }
 
 // Unlike the driver, the runtime gives a null pointer for nothing.
@@ -129,10 +135,7 @@ MXFA_PER_THREAD(cudaMemcpy_ptds, cudaMemcpy)
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return call([&] {
-    if (const CUresult code = known(stream)) return code;
-    return copy(to, from, bytes, kind);
-  });
+  return call([&] { return copy(to, from, bytes, kind, &stream); });
 }
 MXFA_PER_THREAD(cudaMemcpyAsync_ptsz, cudaMemcpyAsync)
 
@@ -148,9 +151,8 @@ MXFA_PER_THREAD(cudaMemcpy2D_ptds, cudaMemcpy2D)
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   return call([&] {
-    if (const CUresult code = known(stream)) return code;
     return copy_rows(static_cast<char*>(to), to_pitch, static_cast<const char*>(from), from_pitch, width,
-                     height, kind);
+                     height, kind, &stream);
   });
 }
 MXFA_PER_THREAD(cudaMemcpy2DAsync_ptsz, cudaMemcpy2DAsync)
@@ -180,19 +182,13 @@ MXFA_PER_THREAD(cudaMemcpyFromSymbol_ptds, cudaMemcpyFromSymbol)
 
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset,
                                     cudaMemcpyKind kind, cudaStream_t stream) {
-  return call([&] {
-    if (const CUresult code = known(stream)) return code;
-    return copy_to_symbol(symbol, from, bytes, offset, kind);
-  });
+  return call([&] { return copy_to_symbol(symbol, from, bytes, offset, kind, &stream); });
 }
 MXFA_PER_THREAD(cudaMemcpyToSymbolAsync_ptsz, cudaMemcpyToSymbolAsync)
 
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset,
                                       cudaMemcpyKind kind, cudaStream_t stream) {
-  return call([&] {
-    if (const CUresult code = known(stream)) return code;
-    return copy_from_symbol(to, symbol, bytes, offset, kind);
-  });
+  return call([&] { return copy_from_symbol(to, symbol, bytes, offset, kind, &stream); });
 }
 MXFA_PER_THREAD(cudaMemcpyFromSymbolAsync_ptsz, cudaMemcpyFromSymbolAsync)
 

@@ -202,7 +202,10 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
 }
 
 CUresult cuCtxSynchronize(void) {
-  return api(__func__, [&] { require_context(); });  // streams are eager
+  return api(__func__, [&] {  // streams are eager
+    require_context();
+    driver().pending.finish();
+  });
 }
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {

@@ -1,4 +1,5 @@
-// Copies and fills.  Streams are eager, so the asynchronous forms differ only in that they name a stream.
+// Copies and fills.  Streams are eager, so the asynchronous forms differ only in that they name a stream, and
+// in what the hazard checks take for pending once the call has returned.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +11,49 @@ namespace {
 
 void* host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
+// The function that asks, and where it puts the work.
+struct Request {
+  const char* function;
+  const Stream* stream = nullptr;
+  bool async = false;
+};
+
+bool pinned(CUdeviceptr address) {
+  const auto& blocks = driver().host_allocations;
+  auto block = blocks.upper_bound(host(address));
+  if (block == blocks.begin()) return false;
+  --block;
+  return address - reinterpret_cast<uint64_t>(block->first) < block->second;
+}
+
+// Copies and fills of managed memory may wait for the host.
+void pend(const Request& request, CUdeviceptr address, uint64_t bytes, bool writes) {
+  Driver& state = driver();
+  uint64_t base = 0;
+  state.arena->find(address, &base, nullptr);
+  if (const auto found = state.allocations.find(base);
+      found != state.allocations.end() && found->second.managed)
+    return;
+  state.pending.add({request.function, stream_name(request.stream), address, bytes, writes}, request.stream);
+}
+
+// When a copy has returned (CUDA driver API, "API synchronization behavior").  A synchronous copy from the
+// host waits for its stream and then for pinned memory to be read, but for pageable memory only until it is
+// staged; one to the host is done, an asynchronous one too if the memory is pageable; one inside the device
+// never waits.
+void follow(const Request& request, CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device,
+            size_t bytes) {
+  PendingOperations& pending = driver().pending;
+  pending.submit(request.stream);
+  const bool done = !to_device ? !request.async || !pinned(to) : !from_device && !request.async;
+  if (done) pending.finish(request.stream);
+  if (from_device && !done) pend(request, from, bytes, false);
+  if (to_device && !(done && pinned(from))) pend(request, to, bytes, true);
+}
+
 // Zero bytes are allowed and look at nothing, as measured on hardware.
-void copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, size_t bytes) {
+void copy(const Request& request, CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device,
+          size_t bytes) {
   require_context();
   if (bytes == 0) return;
   if (to_device) require_device_range(to, bytes, "destination");
@@ -20,6 +62,7 @@ void copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, si
   require(host(from), "the source");
   std::memmove(host(to), host(from), bytes);
   if (to_device) driver().arena->written.mark(to, bytes);
+  follow(request, to, to_device, from, from_device, bytes);
 }
 
 bool on_device(CUdeviceptr address) {
@@ -27,7 +70,7 @@ bool on_device(CUdeviceptr address) {
 }
 
 template <class Word>
-void fill(CUdeviceptr address, Word value, size_t count) {
+void fill(const Request& request, CUdeviceptr address, Word value, size_t count) {
   require_context();
   if (address % sizeof(Word)) {
     refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not aligned to the {} bytes of an element", address,
@@ -37,6 +80,8 @@ void fill(CUdeviceptr address, Word value, size_t count) {
   require_device_range(address, count * sizeof(Word), "destination");
   std::fill_n(static_cast<Word*>(host(address)), count, value);
   driver().arena->written.mark(address, count * sizeof(Word));
+  driver().pending.submit(request.stream);
+  pend(request, address, count * sizeof(Word), true);
 }
 
 CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
@@ -44,92 +89,92 @@ CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(p
 }  // namespace
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-  return api(__func__, [&] { copy(to, true, number(from), false, bytes); });
+  return api(__func__, [&] { copy(Request{"cuMemcpyHtoD"}, to, true, number(from), false, bytes); });
 }
 MXFA_SAME_FUNCTION(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2)
 
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-  return api(__func__, [&] { copy(number(to), false, from, true, bytes); });
+  return api(__func__, [&] { copy(Request{"cuMemcpyDtoH"}, number(to), false, from, true, bytes); });
 }
 MXFA_SAME_FUNCTION(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2)
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return api(__func__, [&] { copy(to, true, from, true, bytes); });
+  return api(__func__, [&] { copy(Request{"cuMemcpyDtoD"}, to, true, from, true, bytes); });
 }
 MXFA_SAME_FUNCTION(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2)
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return api(__func__, [&] { copy(to, on_device(to), from, on_device(from), bytes); });
+  return api(__func__, [&] { copy(Request{"cuMemcpy"}, to, on_device(to), from, on_device(from), bytes); });
 }
 MXFA_SAME_FUNCTION(cuMemcpy_ptds, cuMemcpy)
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    copy(to, true, number(from), false, bytes);
+    const Request request{"cuMemcpyHtoDAsync", require_stream(stream), true};
+    copy(request, to, true, number(from), false, bytes);
   });
 }
 MXFA_SAME_FUNCTION(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2)
 
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    copy(number(to), false, from, true, bytes);
+    const Request request{"cuMemcpyDtoHAsync", require_stream(stream), true};
+    copy(request, number(to), false, from, true, bytes);
   });
 }
 MXFA_SAME_FUNCTION(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2)
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    copy(to, true, from, true, bytes);
+    const Request request{"cuMemcpyDtoDAsync", require_stream(stream), true};
+    copy(request, to, true, from, true, bytes);
   });
 }
 MXFA_SAME_FUNCTION(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2)
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    copy(to, on_device(to), from, on_device(from), bytes);
+    const Request request{"cuMemcpyAsync", require_stream(stream), true};
+    copy(request, to, on_device(to), from, on_device(from), bytes);
   });
 }
 MXFA_SAME_FUNCTION(cuMemcpyAsync_ptsz, cuMemcpyAsync)
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-  return api(__func__, [&] { fill<uint8_t>(to, value, count); });
+  return api(__func__, [&] { fill<uint8_t>(Request{"cuMemsetD8"}, to, value, count); });
 }
 MXFA_SAME_FUNCTION(cuMemsetD8_v2_ptds, cuMemsetD8_v2)
 
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-  return api(__func__, [&] { fill<uint16_t>(to, value, count); });
+  return api(__func__, [&] { fill<uint16_t>(Request{"cuMemsetD16"}, to, value, count); });
 }
 MXFA_SAME_FUNCTION(cuMemsetD16_v2_ptds, cuMemsetD16_v2)
 
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
-  return api(__func__, [&] { fill<uint32_t>(to, value, count); });
+  return api(__func__, [&] { fill<uint32_t>(Request{"cuMemsetD32"}, to, value, count); });
 }
 MXFA_SAME_FUNCTION(cuMemsetD32_v2_ptds, cuMemsetD32_v2)
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    fill<uint8_t>(to, value, count);
+    const Request request{"cuMemsetD8Async", require_stream(stream), true};
+    fill<uint8_t>(request, to, value, count);
   });
 }
 MXFA_SAME_FUNCTION(cuMemsetD8Async_ptsz, cuMemsetD8Async)
 
 CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    fill<uint16_t>(to, value, count);
+    const Request request{"cuMemsetD16Async", require_stream(stream), true};
+    fill<uint16_t>(request, to, value, count);
   });
 }
 MXFA_SAME_FUNCTION(cuMemsetD16Async_ptsz, cuMemsetD16Async)
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
   return api(__func__, [&] {
-    require_stream(stream);
-    fill<uint32_t>(to, value, count);
+    const Request request{"cuMemsetD32Async", require_stream(stream), true};
+    fill<uint32_t>(request, to, value, count);
   });
 }
 MXFA_SAME_FUNCTION(cuMemsetD32Async_ptsz, cuMemsetD32Async)

@@ -99,6 +99,12 @@ Stream* require_stream(CUstream handle) {
   return stream;
 }
 
+std::string stream_name(const Stream* stream) {
+  return !stream ? "the default stream"
+                 : fmt::format("stream {}{}", fmt::ptr(stream),
+                               stream->flags & CU_STREAM_NON_BLOCKING ? " (CU_STREAM_NON_BLOCKING)" : "");
+}
+
 Event& require_event(CUevent handle) {
   const auto found = driver().events.find(handle);
   if (found == driver().events.end())
@@ -115,6 +121,7 @@ void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what)
 
 void destroy_context(Context& context) {
   Driver& state = driver();
+  state.pending.finish();
   const auto forget_functions = [&](LoadedModule& module) {
     for (auto& [name, function] : module.functions) state.functions.erase(function.get());
   };

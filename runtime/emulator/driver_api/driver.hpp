@@ -19,6 +19,7 @@
 #include "core/grid.hpp"
 #include "driver_api/abi.hpp"
 #include "driver_api/device_model.hpp"
+#include "driver_api/pending.hpp"
 #include "memory/memory.hpp"
 
 namespace mxfa::emulator::driver_api {
@@ -103,6 +104,7 @@ struct Driver {
   uint64_t memory_used = 0;
   Counters totals;
   uint64_t launches = 0;
+  PendingOperations pending;
   std::string last_report;
   std::map<std::string, std::string> sync_sites;  // by kernel, as JSON; of modules loaded for MXFA_EMU_MUTATE
 
@@ -139,11 +141,15 @@ LoadedModule& require_module(CUmodule handle);
 Stream* find_stream(CUstream handle);  // null for the default streams
 // The same for what cannot be captured: refused, and the capture is invalid, while the stream is capturing.
 Stream* require_stream(CUstream handle);
+// "the default stream", or what is known of it.
+std::string stream_name(const Stream* stream);
 // Runs a launch of a graph in the current context.
-void run_recorded(const RecordedLaunch& recorded);
+void run_recorded(const RecordedLaunch& recorded, const Stream* stream);
 Event& require_event(CUevent handle);
 // [address, address + bytes) must lie in one allocation of the device.
 void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what);
+
+bool checks_asked_for();  // MXFA_EMU_CHECK
 
 // Frees what a context owns.
 void destroy_context(Context& context);

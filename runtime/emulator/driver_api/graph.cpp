@@ -79,13 +79,13 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph handle, unsigned 
   });
 }
 
-CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   return api(__func__, [&] {
     const Context& context = require_context();
-    require_stream(stream);
+    const Stream* stream = require_stream(stream_handle);
     const Graph& exec = require_graph(driver().graph_execs, handle, "an instantiated graph");
     for (const RecordedLaunch& recorded : exec.launches) {
-      run_recorded(recorded);
+      run_recorded(recorded, stream);
       if (context.sticky != CUDA_SUCCESS) return;  // a fault; the next call answers it
     }
   });

@@ -268,13 +268,19 @@ std::string replay_line(const Schedule& schedule) {
 }
 
 // An error of the hazard checks fails the launch once it has run; advice is printed.
-void run(Context& context, Launch& launch, CheckMode mode) {
+void run(Context& context, Launch& launch, const Stream* stream, CheckMode mode) {
   Driver& state = driver();
   ++state.launches;
+  state.pending.submit(stream);
   forget_deadlock();
   std::optional<Checks> checks;
   if (mode != CheckMode::Off)
-    launch.observers = checks.emplace(mode, *launch.kernel).observers();
+    launch.observers = checks
+                           .emplace(mode, *launch.kernel,
+                                    UnorderedOperations{stream_name(stream),
+                                                        stream && stream->flags & CU_STREAM_NON_BLOCKING,
+                                                        state.pending.unordered(stream)})
+                           .observers();
   else
     state.arena->written.forget_all();  // nobody sees what this launch writes
   std::string text;
@@ -293,13 +299,15 @@ void run(Context& context, Launch& launch, CheckMode mode) {
   }
   if (context.sticky != CUDA_SUCCESS) text += "\nreplay with " + replay_line(launch.schedule);
   if (!text.empty()) report(text);
-  if (context.sticky != CUDA_SUCCESS && launch_blocking()) refuse(context.sticky);
+  if (!launch_blocking()) return;
+  if (context.sticky != CUDA_SUCCESS) refuse(context.sticky);
+  state.pending.finish(stream);
 }
 
 // The schedule and the checks are those of the time of the run.
-void run_now(Context& context, Launch& launch) {
+void run_now(Context& context, Launch& launch, const Stream* stream) {
   launch.schedule = schedule_from_environment();
-  run(context, launch, checks_from_environment());
+  run(context, launch, stream, checks_from_environment());
 }
 
 const Function& require_function_of(const Context& context, CUfunction handle) {
@@ -332,7 +340,7 @@ void launch(const CUlaunchConfig& config, CUfunction handle, void** parameters, 
   if (stream && stream->capture)
     stream->capture->launches.push_back({handle, std::move(launch)});
   else
-    run_now(context, launch);
+    run_now(context, launch, stream);
 }
 
 CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -353,11 +361,11 @@ CUlaunchConfig plain_config(unsigned grid_x, unsigned grid_y, unsigned grid_z, u
 
 namespace mxfa::emulator::driver_api {
 
-void run_recorded(const RecordedLaunch& recorded) {
+void run_recorded(const RecordedLaunch& recorded, const Stream* stream) {
   Context& context = require_context();
   require_function_of(context, recorded.function);  // its module is still loaded
   Launch launch = recorded.launch;
-  run_now(context, launch);
+  run_now(context, launch, stream);
 }
 
 }  // namespace mxfa::emulator::driver_api

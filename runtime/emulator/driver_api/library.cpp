@@ -61,6 +61,7 @@ CUresult cuLibraryUnload(CUlibrary handle) {
     require_initialized();
     forget_functions(require_library(handle));
     driver().libraries.erase(handle);
+    driver().pending.finish();  // it waits for the device
   });
 }
 

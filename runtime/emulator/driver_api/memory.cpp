@@ -9,6 +9,16 @@
 
 using namespace mxfa::emulator::driver_api;
 
+namespace mxfa::emulator::driver_api {
+
+bool checks_asked_for() {
+  const char* value = std::getenv("MXFA_EMU_CHECK");
+  const auto mode = check_mode(value && *value ? value : "off");
+  return mode && *mode != CheckMode::Off;
+}
+
+}  // namespace mxfa::emulator::driver_api
+
 namespace {
 
 uint64_t read_number(const char* path) {
@@ -45,12 +55,6 @@ uint64_t free_memory() {
   return std::min(total > state.memory_used ? total - state.memory_used : 0, host_available());
 }
 
-bool checks_asked_for() {
-  const char* value = std::getenv("MXFA_EMU_CHECK");
-  const auto mode = mxfa::emulator::check_mode(value && *value ? value : "off");
-  return mode && *mode != mxfa::emulator::CheckMode::Off;
-}
-
 CUdeviceptr allocate(size_t bytes, bool managed) {
   Context& context = require_context();
   Driver& state = driver();
@@ -70,7 +74,6 @@ CUdeviceptr allocate(size_t bytes, bool managed) {
 }
 
 void release(CUdeviceptr address) {
-  require_context();
   if (!address) return;  // allowed, as for free()
   Driver& state = driver();
   const auto found = state.allocations.find(address);
@@ -78,6 +81,7 @@ void release(CUdeviceptr address) {
     refuse(CUDA_ERROR_INVALID_VALUE, "{:#x} is not the start of an allocation; {}", address,
            state.arena->describe(address));
   }
+  state.pending.forget(address, found->second.bytes);
   state.arena->release(address);
   state.memory_used -= found->second.bytes;
   state.allocations.erase(found);
@@ -89,6 +93,7 @@ void* allocate_host(size_t bytes) {
   void* pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!pointer) refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} bytes of host memory", bytes);
   driver().host_allocations[pointer] = bytes;
+  driver().pending.finish();  // it may wait for the device
   return pointer;
 }
 
@@ -140,13 +145,17 @@ CUresult cuMemAllocAsync(CUdeviceptr* out, size_t bytes, CUstream stream) {
 MXFA_SAME_FUNCTION(cuMemAllocAsync_ptsz, cuMemAllocAsync)
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  return api(__func__, [&] { release(address); });
+  return api(__func__, [&] {
+    require_context();
+    release(address);
+    driver().pending.finish();  // it waits for the device
+  });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return api(__func__, [&] {
     require_context();
-    require_stream(stream);
+    driver().pending.submit(require_stream(stream));
     if (!address) refuse(CUDA_ERROR_INVALID_VALUE, "dptr is null");
     release(address);
   });
@@ -205,6 +214,7 @@ CUresult cuMemFreeHost(void* pointer) {
              fmt::ptr(pointer));
     }
     std::free(pointer);
+    driver().pending.finish();  // it waits for the device
   });
 }
 

@@ -248,6 +248,7 @@ CUresult cuModuleUnload(CUmodule handle) {
       refuse(CUDA_ERROR_INVALID_HANDLE, "{} is not a loaded module", fmt::ptr(handle));
     forget_functions(*found->second);
     driver().modules.erase(found);
+    driver().pending.finish();  // it waits for the device
   });
 }
 

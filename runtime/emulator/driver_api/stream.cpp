@@ -19,7 +19,7 @@ void create_stream(CUstream* out, unsigned flags, int priority) {
 void record(CUevent handle, CUstream stream) {
   require_context();
   Event& event = require_event(handle);
-  require_stream(stream);
+  driver().pending.record(&event, require_stream(stream));
   event.recorded = true;
   event.time = std::chrono::steady_clock::now();
 }
@@ -46,7 +46,7 @@ MXFA_SAME_FUNCTION(cuStreamDestroy, cuStreamDestroy_v2)
 CUresult cuStreamSynchronize(CUstream stream) {
   return api(__func__, [&] {
     require_context();
-    require_stream(stream);
+    driver().pending.finish(require_stream(stream));
   });
 }
 MXFA_SAME_FUNCTION(cuStreamSynchronize_ptsz, cuStreamSynchronize)
@@ -54,18 +54,19 @@ MXFA_SAME_FUNCTION(cuStreamSynchronize_ptsz, cuStreamSynchronize)
 CUresult cuStreamQuery(CUstream stream) {
   return api(__func__, [&] {
     require_context();
-    require_stream(stream);
+    driver().pending.finish(require_stream(stream));
   });
 }
 MXFA_SAME_FUNCTION(cuStreamQuery_ptsz, cuStreamQuery)
 
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
   return api(__func__, [&] {
     require_context();
-    require_stream(stream);
-    require_event(event);
+    const Stream* stream = require_stream(handle);
+    const Event& awaited = require_event(event);
     if (flags & ~CU_EVENT_WAIT_EXTERNAL)
       refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
+    driver().pending.wait(stream, &awaited);
   });
 }
 MXFA_SAME_FUNCTION(cuStreamWaitEvent_ptsz, cuStreamWaitEvent)
@@ -114,9 +115,10 @@ MXFA_SAME_FUNCTION(cuStreamGetDevice_ptsz, cuStreamGetDevice)
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
   return api(__func__, [&] {
     require_context();
-    require_stream(stream);
+    const Stream* known = require_stream(stream);
     require(reinterpret_cast<const void*>(function), "fn");
     function(argument);
+    driver().pending.finish(known);  // it may tell the host
   });
 }
 MXFA_SAME_FUNCTION(cuLaunchHostFunc_ptsz, cuLaunchHostFunc)
@@ -166,14 +168,14 @@ MXFA_SAME_FUNCTION(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags)
 CUresult cuEventQuery(CUevent handle) {
   return api(__func__, [&] {
     require_context();
-    require_event(handle);
+    driver().pending.finish(&require_event(handle));
   });
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
   return api(__func__, [&] {
     require_context();
-    require_event(handle);
+    driver().pending.finish(&require_event(handle));
   });
 }
 
