@@ -17,16 +17,18 @@ using mxfa::test::ptx_header;
 
 namespace {
 
-#define RUNTIME_FUNCTIONS(X)                                                                                \
-  X(__cudaRegisterFatBinary)                                                                                \
-  X(__cudaRegisterFatBinaryEnd) X(__cudaUnregisterFatBinary) X(__cudaRegisterFunction) X(__cudaRegisterVar) \
-      X(__cudaRegisterManagedVar) X(__cudaInitModule) X(__cudaGetKernel) X(__cudaPushCallConfiguration)     \
-          X(__cudaPopCallConfiguration) X(__cudaLaunchKernel) X(cudaLaunchKernel) X(cudaMalloc) X(cudaFree) \
-              X(cudaMemcpy) X(cudaMemset) X(cudaGraphCreate) X(cudaMemcpyToSymbol) X(cudaMemcpyFromSymbol)  \
-                  X(cudaGetSymbolSize) X(cudaGetLastError) X(cudaPeekAtLastError) X(cudaGetErrorName)       \
-                      X(cudaGetErrorString) X(cudaDeviceSynchronize) X(cudaGetDeviceProperties)             \
-                          X(cudaDeviceGetAttribute) X(cudaGetDriverEntryPointByVersion)                     \
-                              X(cudaPointerGetAttributes)
+#define RUNTIME_FUNCTIONS(X)                                                                              \
+  X(__cudaRegisterFatBinary)                                                                              \
+  X(__cudaRegisterFatBinaryEnd)                                                                           \
+  X(__cudaUnregisterFatBinary) X(__cudaRegisterFunction) X(__cudaRegisterVar) X(__cudaRegisterManagedVar) \
+      X(__cudaInitModule) X(__cudaGetKernel) X(__cudaPushCallConfiguration) X(__cudaPopCallConfiguration) \
+          X(__cudaLaunchKernel) X(cudaLaunchKernel) X(cudaMalloc) X(cudaFree) X(cudaMemcpy) X(cudaMemset) \
+              X(cudaGraphCreate) X(cudaMemcpyToSymbol) X(cudaMemcpyFromSymbol) X(cudaGetSymbolSize)       \
+                  X(cudaGetLastError) X(cudaPeekAtLastError) X(cudaGetErrorName) X(cudaGetErrorString)    \
+                      X(cudaDeviceSynchronize) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute)       \
+                          X(cudaGetDriverEntryPointByVersion) X(cudaPointerGetAttributes)                 \
+                              X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaMemcpyAsync)        \
+                                  X(cudaStreamSynchronize)
 
 struct Runtime {
   static Runtime& get() {
@@ -90,8 +92,8 @@ struct Program {
   }
   ~Program() { cuda.__cudaUnregisterFatBinary(handle); }
   // The body of a launch stub.
-  cudaError_t launch(int* p, int v, dim3 grid, dim3 block) {
-    cuda.__cudaPushCallConfiguration(grid, block, 0, nullptr);
+  cudaError_t launch(int* p, int v, dim3 grid, dim3 block, CUstream launch_stream = nullptr) {
+    cuda.__cudaPushCallConfiguration(grid, block, 0, launch_stream);
     void* arguments[] = {&p, &v};
     cudaKernel_t function = nullptr;
     cuda.__cudaGetKernel(&function, &kernel);
@@ -152,6 +154,26 @@ TEST_CASE("a registered kernel runs, with its variables", "[driver][cudart]") {
   REQUIRE(program.counter);
   CHECK(*static_cast<int*>(program.counter) == 5 + 33);
   CHECK(cuda.cudaFree(p) == cudaSuccess);
+}
+
+TEST_CASE("an asynchronous copy is work of its stream", "[driver][cudart][hazard]") {
+  Program program(good_image());
+  Runtime& cuda = program.cuda;
+  setenv("MXFA_EMU_CHECK", "on", 1);
+  cudaStream_t stream = nullptr;
+  REQUIRE(cuda.cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  int* p = nullptr;
+  REQUIRE(cuda.cudaMalloc(reinterpret_cast<void**>(&p), 4) == cudaSuccess);
+  const int one = 1;
+  int sum = 0;
+  CHECK(cuda.cudaMemcpyAsync(p, &one, 4, cudaMemcpyHostToDevice, stream) == cudaSuccess);
+  CHECK(program.launch(p, 300, 1, 1, stream) == cudaSuccess);
+  CHECK(cuda.cudaMemcpyAsync(&sum, p, 4, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+  CHECK(cuda.cudaStreamSynchronize(stream) == cudaSuccess);
+  CHECK(sum == 321);
+  unsetenv("MXFA_EMU_CHECK");
+  CHECK(cuda.cudaFree(p) == cudaSuccess);
+  CHECK(cuda.cudaStreamDestroy(stream) == cudaSuccess);
 }
 
 TEST_CASE("code that the device cannot run does no harm until it is used", "[driver][cudart]") {
