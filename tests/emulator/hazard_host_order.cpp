@@ -127,6 +127,10 @@ TEST_CASE("A wait for something else orders nothing", "[hazard][driver][emulator
           return s.launch(s.independent);
         }) == CUDA_ERROR_LAUNCH_FAILED);
   CHECK(after_memset([](Scene& s) {
+          s.cu.cuEventRecord(s.event, s.other);
+          s.cu.cuEventSynchronize(s.event);
+        }) == CUDA_ERROR_LAUNCH_FAILED);
+  CHECK(after_memset([](Scene& s) {
           s.cu.cuEventRecord(s.event, nullptr);
           s.cu.cuEventRecord(s.event, s.other);  // it stands for this one now
           s.cu.cuStreamWaitEvent(s.independent, s.event, 0);
