@@ -132,6 +132,10 @@ void add_check(CLI::App& app, CommonFlags& flags, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_option("--known", mutations->known, "file of deletions that change nothing, with reasons")
       ->needs(mutate_flag);
+  command
+      ->add_flag("--all-kernels", mutations->all_kernels,
+                 "delete from all kernels that the shape's operation launches")
+      ->needs(mutate_flag);
   command->add_option("--jobs", mutations->jobs, "processes at a time (one a core)")
       ->needs(mutate_flag)
       ->check(CLI::PositiveNumber);

@@ -77,6 +77,7 @@ struct MutateOptions {
   bool wanted = false;
   int sample = 0;     // sites a kernel; 0: all
   std::string known;  // file of deletions that change nothing, each with its reason
+  bool all_kernels = false;  // that a shape launches, not that of its operation alone
   int jobs = 0;       // processes at a time; 0: one a core
 };
 // The shapes have been checked and are silent: deletes synchronisations of their kernels.  An exit code.

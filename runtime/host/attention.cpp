@@ -122,13 +122,6 @@ int32_t choose_packing(const mxfa_attention& a, const KernelConfig& config, cons
   return pack ? group : 1;
 }
 
-// One CTA an SM, or fewer at the request of kernel.max_ctas.
-int32_t resident_ctas(const Driver& driver, const KernelConfig& config) {
-  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  const int32_t max_ctas = int32_t(config.at("max_ctas"));
-  return max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
-}
-
 // Of the options that only the host can decide, those that it is not left to.
 void check_capacity_sm100(KernelConfig& config) {
   const auto scheduler = Scheduler(config.at("scheduler"));

@@ -150,7 +150,6 @@ struct Choice {
 
 KeyTilePlan list_key_tiles(const mxfa_plan& plan, bool with_dq) {
   const mxfa_attention& a = plan.attention;
-  const Driver& driver = plan.context->driver;
   return plan_key_tiles({.q = &plan.q,
                          .k = &plan.k,
                          .heads_q = a.heads_q,
@@ -159,15 +158,14 @@ KeyTilePlan list_key_tiles(const mxfa_plan& plan, bool with_dq) {
                          .window_left = plan.window_left,
                          .window_right = plan.window_right,
                          .tile_rows = step_rows(a.head_dim),
-                         .multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                         .multiprocessors = plan.backward.max_ctas,
                          .deterministic = with_dq && plan.backward_options.deterministic != 0,
                          .row_bytes = int64_t{a.head_dim} * (2 + 2 + (with_dq ? 4 : 0)),
-                         .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
+                         .l2_bytes = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)});
 }
 
 DqTilePlan list_dq_tiles(const mxfa_plan& plan, const KernelConfig& dq) {
   const mxfa_attention& a = plan.attention;
-  const Driver& driver = plan.context->driver;
   return plan_dq_tiles({.q = &plan.q,
                         .k = &plan.k,
                         .heads = a.heads_q,
@@ -176,9 +174,9 @@ DqTilePlan list_dq_tiles(const mxfa_plan& plan, const KernelConfig& dq) {
                         .window_right = plan.window_right,
                         .tile_n = int32_t(dq.at("tile_n")),
                         .max_units = int32_t(dq.at("consumer_warpgroups")),
-                        .multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                        .multiprocessors = plan.backward.max_ctas,
                         .row_bytes = int64_t{a.head_dim} * 2 * 2 * a.heads_kv / a.heads_q,
-                        .l2_bytes = driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)},
+                        .l2_bytes = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)},
                        a.head_dim);
 }
 
@@ -234,7 +232,7 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
        .dq_rows = int32_t(dq.at("consumer_warpgroups")) * kUnitRows,
        .dq_keys = int32_t(dq.at("tile_n")),
        .row_heads = double(plan.q.total()) * a.heads_q,
-       .multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)});
+       .multiprocessors = plan.backward.max_ctas});
   const bool faster = choice.costs.split < choice.costs.one_kernel;
   if (asked == BackwardMethod::kSplit || (asked == BackwardMethod::kAutomatic && faster))
     choice.method = BackwardMethod::kSplit;
@@ -246,7 +244,6 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
 size_t add_lists(mxfa_plan& plan, const std::vector<KeyTile>& keys) {
   const mxfa_attention& a = plan.attention;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
-  const int32_t multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   if (plan.k.capacity) {
     constexpr int32_t kTileKeys = 128;
     add_device_lengths(plan, {.of_keys = true,
@@ -256,12 +253,12 @@ size_t add_lists(mxfa_plan& plan, const std::vector<KeyTile>& keys) {
                               .block_rows = rows,
                               .in_order = plan.backward_options.deterministic != 0,
                               .zigzag = false,
-                              .max_ctas = multiprocessors,
+                              .max_ctas = plan.backward.max_ctas,
                               .q_tile_rows = rows});
     return size_t(plan.lengths.params.q_tile_slots);
   }
   plan.tile_count = plan.slot_count = uint32_t(keys.size());
-  plan.grid = std::min(plan.tile_count, uint32_t(multiprocessors));
+  plan.grid = std::min(plan.tile_count, uint32_t(plan.backward.max_ctas));
   const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, a.broadcast_q != 0, rows);
   plan.at_tiles = plan.workspace.add(keys);
   plan.backward.at_q_tiles = plan.workspace.add(queries);
@@ -276,7 +273,6 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   BackwardPlan& backward = plan.backward;
   const bool broadcast = a.broadcast_q != 0, split = choice.method == BackwardMethod::kSplit;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
-  const int32_t multiprocessors = plan.context->driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const KeyTilePlan& keys = choice.keys;
   const auto query_tiles = int64_t(add_lists(plan, keys.tiles));
 
@@ -307,7 +303,7 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   if (!split || broadcast) backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
   // Without broadcast_q a sequence without keys gets its zeros from the dQ kernel, with it from finish.
   if (split && (sums || !broadcast)) backward.dq_tile_count = int32_t(choice.dq.tiles.size());
-  backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, multiprocessors));
+  backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, backward.max_ctas));
 
   if (split) {
     backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
@@ -402,6 +398,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
       "attention_bwd_dq_sm90",
       {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
       dq_overrides(config).c_str());
+  plan->backward.max_ctas = resident_ctas(context.driver, config);
   const Choice choice = choose_method(*plan, BackwardMethod(config.at("method")), dq_config);
   const bool split = choice.method == BackwardMethod::kSplit;
   if (split) {

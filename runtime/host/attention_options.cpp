@@ -97,6 +97,12 @@ float scale_log2_of(float scale) {
   return std::max(float(double(scale) * 1.4426950408889634), std::numeric_limits<float>::min());
 }
 
+int32_t resident_ctas(const Driver& driver, const KernelConfig& config) {
+  const int32_t multiprocessors = driver.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  const int32_t max_ctas = int32_t(config.at("max_ctas"));
+  return max_ctas > 0 ? std::min(max_ctas, multiprocessors) : multiprocessors;
+}
+
 nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
   nlohmann::ordered_json options = {

@@ -35,6 +35,9 @@ Windows effective_windows(const mxfa_attention& attention, const Sequences& q, c
 // exponential is 1 to FP32 precision, and the result is the uniform average over the visible keys.
 float scale_log2_of(float scale);
 
+// CTAs of a persistent kernel: one an SM, or fewer at the request of kernel.max_ctas.
+int32_t resident_ctas(const Driver& driver, const KernelConfig& config);
+
 // The options every attention has, as resolved, under the operation's name.
 nlohmann::ordered_json resolved_attention(const char* op, const mxfa_plan& plan);
 // Those of MXFP8.
