@@ -224,6 +224,8 @@ void judge(const Ended& end, const Ended& whole, Site& site) {
     site.report = fmt::format("the process ended with signal {}", WTERMSIG(end.status));
     return;
   }
+  if (end.row.is_null() && WEXITSTATUS(end.status) == kBadInput)
+    throw std::runtime_error("mutate: the program does not take its own arguments");
   if (end.row.is_null()) {
     site.finding = "fault";
     site.report = fmt::format("exit code {} before the kernel ran", WEXITSTATUS(end.status));
@@ -396,15 +398,14 @@ void excuse(std::vector<Site>& sites, const Mutated& mutated, std::vector<Known>
 std::vector<std::string> arguments_of(const std::vector<std::string>& files, size_t shape,
                                       const CheckOptions& options, const CommonFlags& flags) {
   const size_t number = options.only ? static_cast<size_t>(options.only) : shape + 1;
-  std::vector<std::string> arguments = {"check",          "--quiet",
-                                        "--no-reference", "--first",
-                                        "--only",         std::to_string(number),
-                                        "--device",       flags.device,
-                                        "--schedules",    std::to_string(options.schedules),
-                                        "--seed",         std::to_string(options.first_seed)};
+  std::vector<std::string> arguments = files;  // first: what follows a policy is taken for another one
+  arguments.insert(arguments.begin(), "check");
+  arguments.insert(
+      arguments.end(),
+      {"--quiet", "--no-reference", "--first", "--only", std::to_string(number), "--device", flags.device,
+       "--schedules", std::to_string(options.schedules), "--seed", std::to_string(options.first_seed)});
   if (options.strict) arguments.push_back("--strict");
   for (const std::string& policy : options.policies) arguments.insert(arguments.end(), {"--policy", policy});
-  arguments.insert(arguments.end(), files.begin(), files.end());
   return arguments;
 }
 

@@ -184,6 +184,25 @@ TEST_CASE("sm_90a backward: more tiles than CTAs", "[gpu][sm_90][bwd]") {
   }
 }
 
+TEST_CASE("sm_90a backward: with kernel.max_ctas few CTAs walk all tiles, by either method",
+          "[gpu][sm_90][bwd]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  for (const std::string method : {"one_kernel", "split"}) {
+    INFO(method);
+    BackwardInputs inputs = make_backward(problem_of({300, 5, 130, 0}, {300, 0, 290, 300}, 2, 64));
+    const std::string kernel = R"({"max_ctas": 2, "method": ")" + method + R"("})";
+    inputs.forward.kernel = kernel.c_str();
+    const auto plan =
+        Device::instance().context().attention_backward(describe_attention(inputs.forward), inputs.options);
+    const auto description = nlohmann::json::parse(plan.describe());
+    CHECK(description["grid"] == nlohmann::json({2, 1, 1}));
+    for (const auto& other : description["other_kernels"])
+      if (other["kernel"] == "attention_bwd_dq_sm90") CHECK(other["grid"] == 2);
+    check_backward(inputs);
+  }
+}
+
 // Large and small scales, 0 included; steep scores, where LSE and the scores cancel.
 TEST_CASE("sm_90a backward: the scale of the softmax", "[gpu][sm_90][bwd]") {
   const OnHopper hopper;

@@ -1,6 +1,7 @@
 // A sample of the synchronisations of the shipped kernels, deleted one at a time: every deletion is found, or
 // tests/data/mutate/known.json says why not.  `make check` deletes all of them.
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.hpp"
@@ -18,18 +19,21 @@ json load(const std::string& path) { return json::parse(std::ifstream(path)); }
 
 }  // namespace
 
-TEST_CASE("the loss of a synchronisation is found: a sample of each forward kernel") {
+TEST_CASE("the loss of a synchronisation is found: a sample of each kernel") {
   const auto [file, only, sample] =
       GENERATE(table<std::string, std::string, int>({{"sm100.json", "1", 10},
                                                      {"sm100.json", "2", 10},
                                                      {"sm100.json", "3", 10},
                                                      {"sm100_pair.json", "1", 10},
-                                                     {"quantize.json", "1", 2}}));
+                                                     {"quantize.json", "1", 2},
+                                                     {"sm90_bwd.json", "1", 8},
+                                                     {"sm90_bwd.json", "5", 8}}));
   const Workplace workplace;
   const ProgramResult result =
-      workplace.run({"check", kFolder + file, "--only", only, "--device", "emulator:b200", "--strict",
-                     "--schedules", "1", "--mutate", "--sample", std::to_string(sample), "--jobs", "1",
-                     "--known", kFolder + "known.json", "--json", workplace.path("report.json")});
+      workplace.run({"check", kFolder + file, "--only", only, "--device",
+                     file.starts_with("sm90") ? "emulator:h200" : "emulator:b200", "--strict", "--schedules",
+                     "1", "--mutate", "--sample", std::to_string(sample), "--jobs", "1", "--known",
+                     kFolder + "known.json", "--json", workplace.path("report.json")});
   CAPTURE(file, only, result.out, result.err);
   CHECK(result.exit_code == 0);
   const json kernel = load(workplace.path("report.json")).at("mutations").at(0);
@@ -56,6 +60,48 @@ TEST_CASE(
     CHECK(site.at("finding") == "advice");
     CHECK(site.at("report") == "advice missing-mbarrier-init-fence");
   }
+}
+
+TEST_CASE(
+    "all kernels that the split pair launches lose synchronisations in turn, under all of their shapes") {
+  const Workplace workplace;
+  const ProgramResult result =
+      workplace.run({"check", kFolder + "sm90_bwd_split.json", "--device", "emulator:h200", "--schedules",
+                     "1", "--mutate", "--all-kernels", "--sample", "3", "--jobs", "1", "--known",
+                     kFolder + "known.json", "--json", workplace.path("report.json")});
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  std::map<std::string, size_t> kernels;
+  for (const json& kernel : load(workplace.path("report.json")).at("mutations")) {
+    ++kernels[kernel.at("kernel")];
+    CHECK(kernel.at("silent") == 0);
+    if (kernel.at("kernel") == "attention_bwd_sm90") CHECK(kernel.at("shapes").size() == 2);
+  }
+  CHECK(kernels == std::map<std::string, size_t>{{"attention_bwd_sm90", 2},
+                                                 {"attention_bwd_dq_sm90", 2},
+                                                 {"attention_bwd_prepare", 2},
+                                                 {"attention_bwd_finish", 2}});
+}
+
+TEST_CASE("a known deletion holds for the configuration and as many sites as it says") {
+  const Workplace workplace;
+  // A seed whose sample has two fences that are not needed.
+  const auto excused = [&](const std::string& more) {
+    const std::string known = workplace.write(
+        "known.json", R"([{"kernel": "attention_bwd_sm90", "kind": "wgmma.fence", "text": "wgmma_fence();",
+                          "verdict": "equivalent", "reason": "r")" +
+                          more + "}]");
+    const ProgramResult result =
+        workplace.run({"check", kFolder + "sm90_bwd_split.json", "--only", "4", "--device", "emulator:h200",
+                       "--policy", "functional", "--mutate", "--sample", "3", "--seed", "113", "--jobs", "1",
+                       "--known", known, "--json", workplace.path("report.json")});
+    CAPTURE(result.err);
+    return load(workplace.path("report.json")).at("mutations").at(0).at("equivalent").get<int>();
+  };
+  REQUIRE(excused("") == 2);
+  CHECK(excused(R"(, "when": {"head_dim": 128, "with_dq": false})") == 2);
+  CHECK(excused(R"(, "when": {"head_dim": 64})") == 0);
+  CHECK(excused(R"(, "sites": 1)") == 1);
 }
 
 TEST_CASE("a list of known deletions must say what they are and why") {
