@@ -71,7 +71,8 @@ TEST_CASE("all kernels that a backward launches lose synchronisations in turn") 
   CAPTURE(result.out, result.err);
   CHECK(result.exit_code == 0);
   std::set<std::string> kernels;
-  for (const json& kernel : load(workplace.path("report.json")).at("mutations")) {
+  const json report = load(workplace.path("report.json"));
+  for (const json& kernel : report.at("mutations")) {
     kernels.insert(kernel.at("kernel"));
     CHECK(kernel.at("silent") == 0);
   }
