@@ -267,6 +267,7 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
     MXFA_DEVICE void release_last_q() {
       if (!dq_in_flight) return;
       if (warp == 0 && elect_one()) bulk_wait_group_read<0>();
+      warp_sync();  // the lane that waits need not be the one that arrives
       arrive(kQEmpty + 8 * (q_state.stage ^ (kQStages - 1)));
       dq_in_flight = false;
     }

@@ -151,3 +151,16 @@ TEST_CASE("split backward: every schedule gives the same bits", "[gpu][sm_90][bw
       }
     }
 }
+
+// The lane that elect.sync takes waits for the store of dQ; whoever hands Q back, whose memory it went
+// through, must know of that wait.
+TEST_CASE("split backward: no hazard where elect.sync takes another lane than the first",
+          "[gpu][sm_90][bwd][split][hazard]") {
+  const OnHopper hopper;
+  if (!hopper.ready()) return;
+  const BackwardInputs inputs =
+      split(problem_of({140, 140}, {140, 200}, 2, 128), R"({"method": "split", "max_ctas": 1})");
+  const Schedule schedule("split:1");
+  const Checked checked;
+  check_gradient_bounds(inputs, run_backward(inputs));
+}
