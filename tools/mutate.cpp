@@ -439,7 +439,7 @@ ordered_json mutate_kernel(const std::vector<std::string>& files, const std::vec
   // Some orders are rare: those that are left get more of them.
   CheckOptions patient = options;
   patient.schedules *= kPatience;
-  patient.policies = {"random", "pct:3", "pct:6"};
+  patient.policies = {"random", "pct:3", "pct:6", "split"};
   for (size_t i = 0; options.policies.empty() && i < names.size(); ++i)
     run_mutants(sites, names[i], arguments_of(files, mutated.shapes[i], patient, flags), kernel, wholes[i],
                 jobs, folder, flags);
