@@ -24,6 +24,8 @@ void refuse_untimed_options(const Shape& shape) {
     invalid(
         "data.distribution: got {}, bench has normal only: times depend on how many bits of the data flip",
         name_of(shape.data.distribution));
+  if (shape.device_lengths)
+    invalid("device_lengths: bench times plans whose lengths the host knows; leave it out");
 }
 
 double attention_flop(const Shape& shape) {

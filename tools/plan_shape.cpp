@@ -1,5 +1,6 @@
 #include "plan_shape.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace mxfa::tools {
@@ -85,6 +86,13 @@ void describe_attention(const Shape& shape, AttentionDescription& description) {
   attention.batch = static_cast<int32_t>(shape.seqlens_k.size());
   attention.offsets_q = description.offsets_q.data();
   attention.offsets_k = description.offsets_k.data();
+  if (shape.device_lengths) {
+    attention.offsets_q = attention.offsets_k = nullptr;
+    attention.max_total_q = description.offsets_q.back();
+    attention.max_total_k = description.offsets_k.back();
+    attention.max_length_q = *std::max_element(shape.seqlens_q.begin(), shape.seqlens_q.end());
+    attention.max_length_k = *std::max_element(shape.seqlens_k.begin(), shape.seqlens_k.end());
+  }
   attention.broadcast_q = shape.broadcast_q;
   attention.causal = shape.causal;
   attention.window_left = shape.window[0];

@@ -76,6 +76,20 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
 // BF16 data of the shape's distribution and seed.
 std::vector<uint16_t> make_data(const Shape& shape, reference::Operand operand, int64_t tokens, int heads);
 
+// The offsets of a shape whose lengths lie in device memory; null where the host knows them.
+class DeviceOffsets {
+ public:
+  DeviceOffsets(const Session& session, const Shape& shape);
+  const int32_t* q() const { return of(q_); }
+  const int32_t* k() const { return of(k_); }
+
+ private:
+  static const int32_t* of(const std::unique_ptr<DeviceBuffer>& buffer) {
+    return buffer ? static_cast<const int32_t*>(buffer->data()) : nullptr;
+  }
+  std::unique_ptr<DeviceBuffer> q_, k_;
+};
+
 // A packed tensor of BF16 values with kTailRows rows of NaN behind them, on the device.
 mxfa_tensor upload_bf16(const Session& session, const std::vector<uint16_t>& values, int heads, int head_dim,
                         const char* name, std::unique_ptr<DeviceBuffer>& buffer);

@@ -112,6 +112,17 @@ mxfa_tensor upload_bf16(const Session& session, const std::vector<uint16_t>& val
   return {buffer->data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows), {}};
 }
 
+DeviceOffsets::DeviceOffsets(const Session& session, const Shape& shape) {
+  if (!shape.device_lengths) return;
+  const auto place = [&](const char* name, const std::vector<int32_t>& lengths) {
+    const std::vector<int32_t> offsets = offsets_of(lengths);
+    auto buffer = std::make_unique<DeviceBuffer>(session, name, offsets.size() * sizeof(int32_t));
+    buffer->upload<int32_t>(offsets);
+    return buffer;
+  };
+  q_ = place("offsets_q", shape.seqlens_q), k_ = place("offsets_k", shape.seqlens_k);
+}
+
 double multiply_adds(const reference::AttentionProblem& problem) {
   double pairs = 0;
   for (int b = 0; b < problem.batch; ++b)
@@ -150,6 +161,8 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
   args.o = {o.data(), static_cast<int64_t>(row_elements), static_cast<int64_t>(rows_o), {}};
   args.lse = static_cast<float*>(lse.data());
   args.workspace = workspace.data();
+  const DeviceOffsets offsets(session, shape);
+  args.offsets_q = offsets.q(), args.offsets_k = offsets.k();
   plan.prepare(args.workspace, nullptr);
   const nlohmann::ordered_json before = session.counters();
   plan(args, nullptr);

@@ -163,6 +163,9 @@ RunRow run_attention_backward(const Session& session, const Shape& shape, const 
   forward_args.o = o.tensor();
   forward_args.lse = static_cast<float*>(lse.data());
   forward_args.workspace = forward_workspace.data();
+  const DeviceOffsets offsets(session, shape);
+  forward_args.offsets_q = args.offsets_q = offsets.q();
+  forward_args.offsets_k = args.offsets_k = offsets.k();
   forward.prepare(forward_args.workspace, nullptr);
   forward(forward_args, nullptr);
 

@@ -2,6 +2,8 @@
 // quantiser.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "byte_difference.hpp"
 #include "host/shape_file.hpp"
 #include "reference/random.hpp"
@@ -55,6 +57,10 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   const uint64_t scale_bytes =
       static_cast<uint64_t>(heads) *
       mxfa_scale_rows(static_cast<int32_t>(request.lengths.size()), offsets.data()) * 4;
+  // What an attention that is planned for a capacity may ask for.
+  const uint64_t scale_room =
+      shape.device_lengths ? (tokens + request.lengths.size() * 127) * static_cast<uint64_t>(heads) * 4 : 0;
+  const uint64_t scale_buffer = std::max(scale_bytes, scale_room);
   DeviceOperand operand;
   operand.rows = tokens + kTailRows;
   operand.input = std::make_unique<DeviceBuffer>(session, fmt::format("{} (BF16)", name),
@@ -64,9 +70,9 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   operand.payload = std::make_unique<DeviceBuffer>(session, fmt::format("payload of {}", name),
                                                    operand.rows * row_elements);
   operand.scales_d =
-      std::make_unique<DeviceBuffer>(session, fmt::format("scales of {} along D", name), scale_bytes);
+      std::make_unique<DeviceBuffer>(session, fmt::format("scales of {} along D", name), scale_buffer);
   operand.scales_tokens =
-      std::make_unique<DeviceBuffer>(session, fmt::format("scales of {} along tokens", name), scale_bytes);
+      std::make_unique<DeviceBuffer>(session, fmt::format("scales of {} along tokens", name), scale_buffer);
   operand.workspace = std::make_unique<DeviceBuffer>(session, "the quantiser's workspace", plan.workspace());
   operand.input->upload<uint16_t>(values);
 
@@ -99,8 +105,10 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
   result.layout = layout;
   result.payload = operand.payload->download<uint8_t>();
   result.payload.resize(tokens * row_elements);
-  if (layout != BlockLayout::kAlongTokens) result.scales_d = operand.scales_d->download<uint8_t>();
-  if (layout != BlockLayout::kAlongD) result.scales_tokens = operand.scales_tokens->download<uint8_t>();
+  if (layout != BlockLayout::kAlongTokens)
+    result.scales_d = operand.scales_d->download<uint8_t>(0, scale_bytes);
+  if (layout != BlockLayout::kAlongD)
+    result.scales_tokens = operand.scales_tokens->download<uint8_t>(0, scale_bytes);
   for (const auto* buffer :
        {&operand.input, &operand.payload, &operand.scales_d, &operand.scales_tokens, &operand.workspace}) {
     if (const std::string damage = (*buffer)->damage(); !damage.empty()) row.fail(damage);

@@ -33,7 +33,8 @@ const Names<DataDistribution> kDataDistributions = {{DataDistribution::normal, "
 
 const std::vector<std::string> kKeys = {
     "op",     "dtype", "head_dim", "heads_q",  "heads_kv", "seqlens_q", "seqlens_k", "broadcast_q", "causal",
-    "window", "scale", "mxfp8",    "backward", "data",     "kernel",    "tolerance", "cases"};
+    "window", "scale", "mxfp8",    "backward", "data",     "kernel",    "tolerance", "cases",
+    "device_lengths"};
 
 // Operations that are named in the documentation but have no kernels yet.
 const std::vector<std::string> kFutureOps = {"rmsnorm_quantize", "gemm_quantize", "pma_module"};
@@ -69,6 +70,8 @@ class ShapeReader {
     read_heads(shape);
     if (const JsonValue* value = find("broadcast_q")) shape.broadcast_q = boolean(*value, "broadcast_q");
     read_lengths(shape);
+    if (const JsonValue* value = find("device_lengths"))
+      shape.device_lengths = boolean(*value, "device_lengths");
     if (const JsonValue* value = find("causal")) shape.causal = boolean(*value, "causal");
     if (const JsonValue* value = find("window")) read_window(*value, shape);
     if (const JsonValue* value = find("scale"); value && value->kind != Kind::kNull)
@@ -265,8 +268,8 @@ class ShapeReader {
         fail_at(*value, fmt::format("{}: has no effect {}; remove it", key, why));
     };
     if (shape.op == Op::mxfp8_quantize) {
-      for (const char* key :
-           {"seqlens_k", "heads_kv", "broadcast_q", "causal", "window", "scale", "backward"}) {
+      for (const char* key : {"seqlens_k", "heads_kv", "broadcast_q", "device_lengths", "causal", "window",
+                              "scale", "backward"}) {
         refuse(key, "with op mxfp8_quantize");
       }
       if (const JsonValue* mxfp8 = find("mxfp8"); mxfp8 && mxfp8->find("p_scale")) {
@@ -276,6 +279,9 @@ class ShapeReader {
     }
     if (shape.op == Op::attn_fwd) refuse("backward", "with op attn_fwd");
     if (shape.dtype == Dtype::bf16) refuse("mxfp8", "with dtype bf16");
+    const auto none = [](const std::vector<int32_t>& lengths) { return offsets_of(lengths).back() == 0; };
+    if (shape.device_lengths && (none(shape.seqlens_q) || none(shape.seqlens_k)))
+      fail(require("device_lengths"), "device_lengths", "false where there are no queries or no keys");
   }
 
   const JsonValue& root_;

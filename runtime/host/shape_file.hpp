@@ -57,6 +57,7 @@ struct Shape {
   int32_t heads_q = 0, heads_kv = 0;
   std::vector<int32_t> seqlens_q, seqlens_k;
   bool broadcast_q = false;
+  bool device_lengths = false;  // planned for their totals and longest, read by the launch
   bool causal = false;
   int32_t window[2] = {-1, -1};
   std::optional<double> scale;  // unset: 1/sqrt(head_dim)

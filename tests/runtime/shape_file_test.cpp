@@ -37,6 +37,7 @@ TEST_CASE("a minimal shape file gets the documented defaults") {
   CHECK(shape.heads_kv == 4);
   CHECK(shape.seqlens_k == std::vector<int32_t>{3, 5});
   CHECK_FALSE(shape.broadcast_q);
+  CHECK_FALSE(shape.device_lengths);
   CHECK_FALSE(shape.causal);
   CHECK(shape.window[0] == -1);
   CHECK(shape.window[1] == -1);
@@ -52,8 +53,8 @@ TEST_CASE("a minimal shape file gets the documented defaults") {
 TEST_CASE("every key is kept as written") {
   const Shape shape =
       parse_one(R"({"op": "attn_bwd", "dtype": "mxfp8", "head_dim": 96, "heads_q": 6, "heads_kv": 2,
-    "seqlens_q": [7], "seqlens_k": [3, 0, 9], "broadcast_q": true, "causal": true,
-    "window": [5, 0], "scale": 0.25,
+    "seqlens_q": [7], "seqlens_k": [3, 0, 9], "broadcast_q": true, "device_lengths": true,
+    "causal": true, "window": [5, 0], "scale": 0.25,
     "mxfp8": {"scaling_mode": "floor", "block": "32x32", "p_scale": "dynamic"},
     "backward": {"dq_accumulate": "fp16", "dq_scale_log2": 9, "deterministic": true, "dkv_output": "mxfp8"},
     "data": {"distribution": "heavy_tailed", "std": 0.5, "seed": 12345678901}, "kernel": {"stages": 3},
@@ -62,6 +63,7 @@ TEST_CASE("every key is kept as written") {
   CHECK(shape.head_dim == 96);
   CHECK(shape.heads_kv == 2);
   CHECK(shape.broadcast_q);
+  CHECK(shape.device_lengths);
   CHECK(shape.causal);
   CHECK(shape.window[0] == 5);
   CHECK(*shape.scale == 0.25);
@@ -160,6 +162,11 @@ TEST_CASE("options that cannot change anything are refused") {
       R"({"op": "mxfp8_quantize", "dtype": "mxfp8", "head_dim": 64, "heads_q": 1, "seqlens_q": [1])";
   CHECK(refusal(quantize + "}") == "accepted");
   CHECK(has(refusal(quantize + R"(, "causal": false})"), "causal: has no effect with op mxfp8_quantize"));
+  CHECK(has(refusal(quantize + R"(, "device_lengths": true})"),
+            "device_lengths: has no effect with op mxfp8_quantize"));
+  CHECK(has(refusal(R"({"op": "attn_fwd", "dtype": "bf16", "head_dim": 64, "heads_q": 1, "seqlens_q": [1],
+    "seqlens_k": [0], "device_lengths": true})"),
+            "device_lengths: got true, need false where there are no queries or no keys"));
   CHECK(has(refusal(quantize + R"(, "mxfp8": {"p_scale": "constant"}})"), "mxfp8.p_scale: has no effect"));
 }
 

@@ -163,6 +163,38 @@ TEST_CASE("an H200 runs masks, grouped heads and broadcast queries, and MXFP8 mu
   }
 }
 
+TEST_CASE("with device_lengths a shape runs from offsets in device memory, as from those of the host") {
+  const auto [device, more] = GENERATE(table<std::string, std::string>(
+      {{"emulator:b200", R"("op":"attn_fwd","dtype":"bf16","heads_q":2)"},
+       {"emulator:b200", R"("op":"attn_fwd","dtype":"mxfp8","heads_q":2,"broadcast_q":true)"},
+       {"emulator:h200", R"("op":"attn_fwd","dtype":"mxfp8","heads_q":1)"},
+       {"emulator:h200",
+        R"("op":"attn_bwd","dtype":"bf16","heads_q":2,"backward":{"deterministic":true})"}}));
+  const Workplace workplace;
+  const std::string lengths = more.find("broadcast_q") != more.npos ? "[70]" : "[70,0,3]";
+  const std::string text = "{" + more +
+                           R"(,"head_dim":64,"seqlens_k":[90,5,130],"causal":true,"seqlens_q":)" + lengths +
+                           R"(,"device_lengths":true})";
+  const std::string file = workplace.write("shape.json", text);
+  const ProgramResult passed = workplace.run({"run", file, "--device", device});
+  CAPTURE(text, passed.out, passed.err);
+  CHECK(passed.exit_code == 0);
+  CHECK(passed.out.find("pass") != passed.out.npos);
+  const ProgramResult explained = workplace.run({"explain", file, "--device", device});
+  CHECK(explained.exit_code == 0);
+  CHECK(explained.out.find("attention_lengths") != explained.out.npos);
+}
+
+TEST_CASE("device_lengths is refused by name with what is planned from lengths that the host knows") {
+  const Workplace workplace;
+  const std::string file = workplace.write(
+      "shape.json", shape_text("bf16", R"(,"device_lengths":true,"kernel":{"scheduler":"clc"})"));
+  const ProgramResult result = workplace.run({"run", file, "--device", kDevice});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find("scheduler") != result.err.npos);
+}
+
 TEST_CASE("a limit that cannot be met makes the verdict FAIL and the exit code 1") {
   const Workplace workplace;
   const ProgramResult result = workplace.run(
