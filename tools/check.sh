@@ -75,7 +75,7 @@ mutates() {  # DEVICE OPTIONS... -- SHAPES...
   grep 'no silent deletion is' "$messages" | rule 'tests/data/mutate/known.json excuses what is found'
   rm -f "$messages"
 }
-mutates emulator:b200 --strict -- sm100.json sm100_pair.json sm100_clc.json quantize.json
+mutates emulator:b200 --strict -- sm100.json sm100_pair.json sm100_clc.json quantize.json lengths.json
 mutates emulator:h200 --strict -- sm90_bwd.json
 mutates emulator:h200 -- sm90.json sm90_bwd_turns.json sm90_bwd_split.json
 

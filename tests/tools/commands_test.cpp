@@ -192,7 +192,7 @@ TEST_CASE("device_lengths is refused by name with what is planned from lengths t
   const ProgramResult result = workplace.run({"run", file, "--device", kDevice});
   CAPTURE(result.err);
   CHECK(result.exit_code == 2);
-  CHECK(result.err.find("scheduler") != result.err.npos);
+  CHECK(result.err.find("kernel.scheduler is clc, but the lengths lie in device memory") != result.err.npos);
 }
 
 TEST_CASE("a limit that cannot be met makes the verdict FAIL and the exit code 1") {
