@@ -38,7 +38,7 @@ struct AttentionBwdDqSm90Tables {
   static constexpr int kKFull = kDOutEmpty + 8, kKEmpty = kKFull + 8 * kKStages;
   static constexpr int kVFull = kKEmpty + 8 * kKStages, kVEmpty = kVFull + 8 * kVStages;
   static constexpr int kSharedBytes = kVEmpty + 8 * kVStages;
-  // 1024 bytes of slack align the base: nothing promises where dynamic shared memory starts.
+  // 1024 bytes of slack align the base.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 232448, "227 KB a CTA");
   static_assert(kTileN % 16 == 0 && kTileN >= 64 && kTileN <= 128, "one wgmma covers the key block");

@@ -322,7 +322,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         step(s, dp, acc, seen, m);
         uint32_t empty = smem + kQEmpty + 8 * ring.stage;
         bool staged = false;
-        wgmma_wait<1>();  // dV and dQ
+        wgmma_wait<1>();  // dV and dQ; without dQ nothing yet
         if constexpr (kWithDq) {
           wgmma_pin(acc);
           staged = add_dq(acc);
@@ -416,6 +416,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
   };
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
+    // A swizzle pattern repeats every 1024 bytes.  The declaration aligns (PTX ISA, .align): D = 64 has no
+    // room for slack.
     extern __shared__ __align__(1024) uint8_t raw[];
     uint32_t smem = smem_address(raw);
     int warp = warp_id();
