@@ -70,6 +70,8 @@ TEST_CASE("names must be declared, once, in scope", "[ptx]") {
 TEST_CASE("malformed text is refused at its place", "[ptx]") {
   CHECK(mentions_all(error_of(""), {".version is missing"}));
   CHECK(mentions_all(error_of("hello"), {"line 1, column 1", "expected a directive"}));
+  CHECK(mentions_all(error_of(".version 9.0\n.target sm_100a\n.address_size 32\n.global .u32 g;\n"),
+                     {"line 3, column 15", "64-bit"}));
   CHECK(mentions_all(error_of(".version 9.0\n.target sm_100a\n.fancy 3\n"),
                      {"line 3", "unknown directive '.fancy'"}));
   CHECK(mentions_all(error_in("  mov.u32 %r1, 0x;\n  ret;"), {"hexadecimal digits"}));
@@ -102,6 +104,21 @@ TEST_CASE("recursion and functions without a body are refused", "[ptx]") {
   CHECK(
       mentions_all(error_of(head + ".extern .func g();\n.visible .entry k()\n{\n  call g, ();\n  ret;\n}\n"),
                    {"'g' has no body"}));
+}
+
+TEST_CASE("a kernel that no CTA has room for is refused where it begins", "[ptx]") {
+  CHECK(error_in("  .shared .b8 a[232448];\n  ret;").empty());
+  CHECK(mentions_all(error_in("  .shared .b8 a[200000];\n  .shared .b8 b[32449];\n  ret;"),
+                     {"line 5, column", "'k' has 232449 bytes of shared memory; a CTA can have 232448"}));
+  const auto parameters = [](const std::string& list) {
+    return error_of(".version 9.0\n.target sm_100a\n.address_size 64\n.visible .entry k(" + list +
+                    ") { ret; }\n");
+  };
+  CHECK(parameters(".param .b8 a[32764]").empty());
+  CHECK(mentions_all(parameters(".param .b8 a[32765]"), {"line 4, column", "32764"}));
+  CHECK(mentions_all(parameters(".param .b64 a[65536][65536][65536][65536]"), {"line 4, column", "32764"}));
+  CHECK(mentions_all(parameters(".param .b8 a[20000], .param .b8 b[20000]"),
+                     {"line 4, column", "'k' has 40000 bytes of parameters; 32764 are possible"}));
 }
 
 TEST_CASE("damaged text is refused or loads, and never crashes", "[ptx]") {

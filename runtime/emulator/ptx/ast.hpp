@@ -91,6 +91,8 @@ struct Instruction {
   std::vector<Operand> operands;
 };
 
+inline constexpr uint64_t kMaxParameters = 32764;  // bytes of a kernel's parameters, all together
+
 struct Function {
   std::string_view name;
   uint32_t position = 0;

@@ -70,6 +70,14 @@ void Lowering::place_variables() {
       if (shared > kMaxShared) builder_.source.fail(variable.position, "shared memory is too large");
     }
   }
+  // As ptxas has it; a launch would find that it has no room.
+  if (const uint64_t limit = builder_.device.shared_per_block_optin; shared > limit)
+    builder_.source.fail(
+        function_.position,
+        fmt::format("'{}' has {} bytes of shared memory; a CTA can have {}", function_.name, shared, limit));
+  if (parameter > kMaxParameters)
+    builder_.source.fail(function_.position, fmt::format("'{}' has {} bytes of parameters; {} are possible",
+                                                         function_.name, parameter, kMaxParameters));
   lowered_.local_bytes = static_cast<uint32_t>(align_up(local, 16));
   lowered_.shared_bytes = static_cast<uint32_t>(shared);
   if (!function_.entry) builder_.function_local = lowered_.local_bytes;

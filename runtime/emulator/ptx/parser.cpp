@@ -72,7 +72,9 @@ void Parser::parse_directive() {
     while (accept(',')) expect_name("a target option");
   } else if (word == "address_size") {
     advance();
-    if (parse_unsigned() != 64) fail("only 64-bit addresses are supported (.address_size 64)");
+    const uint32_t position = here().offset;
+    if (parse_unsigned() != 64)
+      source_.fail(position, "only 64-bit addresses are supported (.address_size 64)");
   } else if (word == "file") {
     advance();
     const uint32_t number = parse_unsigned();
@@ -189,10 +191,11 @@ std::vector<int32_t> Parser::parse_parameters(bool returns) {
     while (accept('[')) {
       if (is(']')) fail("parameter arrays need a size");
       const uint64_t count = parse_unsigned();
+      if (count && v.bytes > kMaxParameters / count)
+        source_.fail(v.position, fmt::format("kernel parameters are limited to {} bytes", kMaxParameters));
       v.bytes *= count;
       expect(']', "after the array size");
     }
-    if (v.bytes > 32764) source_.fail(v.position, "kernel parameters are limited to 32764 bytes");
     v.alignment = alignment ? alignment : element;
     if (v.alignment > 128 || (v.alignment & (v.alignment - 1)))
       source_.fail(v.position, fmt::format("alignment {} is not a power of two up to 128", v.alignment));
