@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 using mxfa::emulator::Schedule;
+using mxfa::test::CoreKernel;
 using mxfa::test::mentions_all;
 using mxfa::test::run_core;
 using mxfa::test::store_word;
@@ -53,6 +54,15 @@ TEST_CASE("polling that nothing can end is a livelock", "[core]") {
                1);
   CHECK(r.code == result::kLaunchTimeout);
   CHECK(mentions_all(r.fault, {"livelock", "polls"}));
+}
+
+TEST_CASE("a loop that goes on writing ends at the limit of instructions", "[core]") {
+  const CoreKernel endless{"again:\n  st.global.u32 [%out], %r1;\n  bra again;"};
+  for (const char* schedule : {"functional", "random"}) {
+    const auto r = run_core(endless, 1, *mxfa::emulator::parse_schedule(schedule), nullptr, 100000);
+    CHECK(r.code == result::kLaunchTimeout);
+    CHECK(mentions_all(r.fault, {"endless", "the limit is 100000", "warp  0", "PTX line"}));
+  }
 }
 
 TEST_CASE("a peek at a barrier that only the peeker can complete is no deadlock", "[core]") {

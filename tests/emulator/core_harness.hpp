@@ -51,7 +51,8 @@ struct CoreResult {
 };
 
 inline CoreResult run_core(const CoreKernel& k, size_t words, emulator::Schedule schedule = {},
-                           const emulator::Mutation* mutation = nullptr) {
+                           const emulator::Mutation* mutation = nullptr,
+                           uint64_t instruction_limit = UINT64_MAX) {
   using namespace emulator;
   const auto module = Module::load(core_text(k), blackwell(), test_arena(), mutation);
   CoreResult result;
@@ -66,6 +67,7 @@ inline CoreResult run_core(const CoreKernel& k, size_t words, emulator::Schedule
   launch.parameters.resize(8);
   __builtin_memcpy(launch.parameters.data(), &out, 8);
   launch.schedule = schedule;
+  launch.instruction_limit = instruction_limit;
   try {
     result.counters = run_grid(launch, blackwell(), test_arena());
   } catch (const Fault& f) {

@@ -1,4 +1,6 @@
 // Graphs of captured launches.
+#include <memory>
+
 #include "driver_table.hpp"
 #include "support/catch.hpp"
 
@@ -75,6 +77,22 @@ TEST_CASE("A captured launch runs when its graph does, with the parameters it ha
   CHECK(add(1) == CUDA_SUCCESS);  // the stream is an ordinary one again
   CHECK(cu.cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(value() == 23);
+
+  // A graph outlives the module of its kernel, and knows another one that takes its place.
+  auto other = std::make_unique<PtxModule>(cu, module_text());
+  REQUIRE(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  uint32_t v = 1;
+  void* parameters[] = {&sum, &v};
+  CHECK(cu.cuLaunchKernel(other->function("add"), 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr) ==
+        CUDA_SUCCESS);
+  REQUIRE(end(stream, &graph) == CUDA_SUCCESS);
+  REQUIRE(instantiate(&exec, graph, 0) == CUDA_SUCCESS);
+  other.reset();
+  other = std::make_unique<PtxModule>(cu, module_text());
+  other->function("add");
+  CHECK(launch_graph(exec, stream) == CUDA_ERROR_INVALID_HANDLE);
+  CHECK(destroy(graph) == CUDA_SUCCESS);
+  CHECK(destroy_exec(exec) == CUDA_SUCCESS);
   CHECK(cu.cuMemFree_v2(sum) == CUDA_SUCCESS);
   CHECK(cu.cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
 }

@@ -205,6 +205,29 @@ TEST_CASE("hints are taken and unsupported launch attributes are refused by name
   CHECK(mentions(launch.cu.last_report(), {"PROGRAMMATIC_EVENT"}));
   CHECK(launch.with("nothing", 1, {attribute_of(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)}) ==
         CUDA_ERROR_NOT_SUPPORTED);
+  for (int none : {-1, 99}) {
+    CHECK(launch.with("nothing", 1, {attribute_of(static_cast<CUlaunchAttributeID>(none))}) ==
+          CUDA_ERROR_INVALID_VALUE);
+    CHECK(mentions(launch.cu.last_report(), {"no launch attribute"}));
+  }
+}
+
+TEST_CASE("MXFA_EMU_LIMIT ends a launch that would go on for ever", "[driver][emulator-only]") {
+  Driver& cu = Driver::of("b200");
+  PtxModule module(cu,
+                   ptx_header("sm_100") + ptx_kernel("k", "", "again:\n  bar.warp.sync -1;\n  bra again;"));
+  const auto launch = [&](const char* limit) {
+    setenv("MXFA_EMU_LIMIT", limit, 1);
+    const CUresult code =
+        cu.cuLaunchKernel(module.function("k"), 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr);
+    unsetenv("MXFA_EMU_LIMIT");
+    return code;
+  };
+  CHECK(launch("0") == CUDA_ERROR_INVALID_VALUE);
+  CHECK(launch("many") == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(launch("1e4") == CUDA_SUCCESS);
+  CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_LAUNCH_TIMEOUT);
+  CHECK(mentions(cu.last_report(), {"endless", "the limit is 10000", "bar.warp.sync"}));
 }
 
 TEST_CASE("occupancy follows threads and shared memory", "[driver]") {

@@ -71,6 +71,7 @@ class GridRun {
                              kernel.info.required_cluster.x;
     grid_.dynamic_shared = launch.dynamic_shared;
     grid_.schedule = launch.schedule;
+    grid_.instruction_limit = launch.instruction_limit;
     grid_.random = Random(launch.schedule.seed);
     grid_.parameters = launch.parameters;
     grid_.observers = launch.observers;

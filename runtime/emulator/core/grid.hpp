@@ -70,7 +70,8 @@ struct Launch {
   uint32_t dynamic_shared = 0;
   std::vector<uint8_t> parameters;  // parameter_bytes, laid out as the kernel's .param list
   Schedule schedule;
-  std::vector<Observer*> observers;  // told of everything that happens (core/observer.hpp)
+  uint64_t instruction_limit = UINT64_MAX;  // warp instructions (of a host thread) that count as a hang
+  std::vector<Observer*> observers;         // told of everything that happens (core/observer.hpp)
 };
 
 // Runs the whole grid.  Throws Fault (with the full report as text).  A hang is a Fault with

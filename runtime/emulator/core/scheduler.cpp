@@ -288,6 +288,9 @@ bool Scheduler::run(uint32_t patience) {
   while (live_ctas_ > 0) {
     const bool ran = random ? run_choice() : run_round();
     if (live_ctas_ == 0) break;
+    if (grid_.counters.warp_instructions > grid_.instruction_limit)
+      report_hang(fmt::format("endless: {} warp instructions, and the limit is {}",
+                              grid_.counters.warp_instructions, grid_.instruction_limit));
     if (stamp() != last_stamp_) {
       last_stamp_ = stamp();
       idle_rounds_ = expired_waits_ = 0;
@@ -296,9 +299,7 @@ bool Scheduler::run(uint32_t patience) {
     if (!ran) {
       if (!unstick()) {
         observe(grid_, [&](Observer& o) { o.stuck(cluster_); });
-        throw Fault(result::kLaunchTimeout,
-                    deadlock_report(grid_, cluster_,
-                                    "deadlock: no lane can run and no asynchronous work is pending"));
+        report_hang("deadlock: no lane can run and no asynchronous work is pending");
       }
       continue;
     }
@@ -320,9 +321,11 @@ bool Scheduler::run(uint32_t patience) {
 }
 
 void Scheduler::report_livelock() {
-  throw Fault(result::kLaunchTimeout,
-              deadlock_report(grid_, cluster_,
-                              "livelock: every lane that can run polls, and nothing changes in any cluster"));
+  report_hang("livelock: every lane that can run polls, and nothing changes in any cluster");
+}
+
+void Scheduler::report_hang(const std::string& kind) {
+  throw Fault(result::kLaunchTimeout, deadlock_report(grid_, cluster_, kind));
 }
 
 }  // namespace mxfa::emulator

@@ -40,6 +40,7 @@ class Scheduler {
   void after_exit(Cta& cta, Warp& warp);
   Step interpret(bool stop_at_sync);
   [[noreturn]] void fault(const Fault& f);
+  [[noreturn]] void report_hang(const std::string& kind);
   void finish_cta(Cta& cta);
 
   Grid& grid_;

@@ -79,6 +79,7 @@ struct Grid {
   uint64_t cluster_at(uint64_t position) const { return order.empty() ? position : order[position]; }
   std::string printf_output;  // flushed at the end of the launch
   Schedule schedule;
+  uint64_t instruction_limit = UINT64_MAX;
   Random random;
   Counters counters;
   std::vector<uint8_t> parameters;

@@ -38,6 +38,16 @@ Schedule schedule_from_environment() {
   return schedule;
 }
 
+uint64_t limit_from_environment() {
+  const char* value = std::getenv("MXFA_EMU_LIMIT");
+  if (!value || !*value) return UINT64_MAX;
+  char* end = nullptr;
+  const double limit = std::strtod(value, &end);  // 1e9 is easier to read
+  if (*end || !(limit >= 1) || limit > 1e18)
+    refuse(CUDA_ERROR_INVALID_VALUE, "MXFA_EMU_LIMIT={}: a number of warp instructions, 1 to 1e18", value);
+  return static_cast<uint64_t>(limit);
+}
+
 CheckMode checks_from_environment() {
   const char* value = std::getenv("MXFA_EMU_CHECK");
   if (!value || !*value) return CheckMode::Off;
@@ -49,8 +59,8 @@ CheckMode checks_from_environment() {
 }
 
 // ---- launch attributes -----------------------------------------------------------------------------------
-const char* attribute_name(CUlaunchAttributeID id) {
-  switch (static_cast<int>(id)) {
+const char* attribute_name(int id) {  // of those that are refused
+  switch (id) {
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
       return "PROGRAMMATIC_EVENT";
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
@@ -60,7 +70,7 @@ const char* attribute_name(CUlaunchAttributeID id) {
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
       return "DEVICE_UPDATABLE_KERNEL_NODE";
     default:
-      return "unknown";
+      return nullptr;
   }
 }
 
@@ -74,7 +84,7 @@ LaunchOptions read_attributes(const CUlaunchConfig& config) {
   if (config.numAttrs) require(config.attrs, "config->attrs");
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config.attrs[i];
-    switch (static_cast<int>(attribute.id)) {
+    switch (raw_number(attribute.id)) {
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
                            attribute.value.clusterDim.z};
@@ -98,9 +108,11 @@ LaunchOptions read_attributes(const CUlaunchConfig& config) {
         if (attribute.value.preferredClusterDim.x == 0) break;  // unset
         [[fallthrough]];
       default:
+        const int id = raw_number(attribute.id);
+        if (!attribute_name(id))
+          refuse(CUDA_ERROR_INVALID_VALUE, "attrs[{}] is {}, no launch attribute of CUDA 13.0", i, id);
         refuse(CUDA_ERROR_NOT_SUPPORTED,
-               "launch attribute {} ({}) is not one of the CPU driver; leave it out",
-               static_cast<int>(attribute.id), attribute_name(attribute.id));
+               "launch attribute {} ({}) is not one of the CPU driver; leave it out", id, attribute_name(id));
     }
   }
   return options;
@@ -307,6 +319,7 @@ void run(Context& context, Launch& launch, const Stream* stream, CheckMode mode)
 // The schedule and the checks are those of the time of the run.
 void run_now(Context& context, Launch& launch, const Stream* stream) {
   launch.schedule = schedule_from_environment();
+  launch.instruction_limit = limit_from_environment();
   run(context, launch, stream, checks_from_environment());
 }
 
@@ -363,7 +376,10 @@ namespace mxfa::emulator::driver_api {
 
 void run_recorded(const RecordedLaunch& recorded, const Stream* stream) {
   Context& context = require_context();
-  require_function_of(context, recorded.function);  // its module is still loaded
+  // Its module is still loaded, and not another one at the same address.
+  const Function& function = require_function_of(context, recorded.function);
+  if (function.kernel != recorded.launch.kernel || function.module->code.get() != recorded.launch.module)
+    refuse(CUDA_ERROR_INVALID_HANDLE, "the module of a kernel of the graph has been unloaded");
   Launch launch = recorded.launch;
   run_now(context, launch, stream);
 }

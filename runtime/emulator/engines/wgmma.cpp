@@ -249,6 +249,7 @@ std::string wgmma_describe(const Warp& warp) {
   for (uint32_t w = 0; w < 4; ++w)
     if (group.warps[w].next <= through)
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", 4 * index + w);
+  if (missing.empty()) return "wgmma.wait_group: about to go on";
   return fmt::format("wgmma.wait_group: warps {} of the warpgroup have not issued the instruction", missing);
 }
 
