@@ -218,6 +218,19 @@ TEST_CASE("MXFA_EMU_DEVICES: devices with a context each, whose modules stay wit
   REQUIRE(call("cuCtxSetCurrent", contexts[1]) == CUDA_SUCCESS);
   CHECK(call("cuCtxGetDevice", &device) == CUDA_SUCCESS);
   CHECK(device == 1);
+  CUstream stream = nullptr;
+  CUdeviceptr memory = 0;
+  REQUIRE(call("cuStreamCreate", &stream, 0u) == CUDA_SUCCESS);
+  REQUIRE(call("cuMemAlloc_v2", &memory, size_t{16}) == CUDA_SUCCESS);
+  for (CUstream s : {stream, CUstream{}}) {
+    device = -1;
+    CHECK(call("cuStreamGetDevice", s, &device) == CUDA_SUCCESS);
+    CHECK(device == 1);
+  }
+  int ordinal = -1;
+  CHECK(call("cuPointerGetAttribute", static_cast<void*>(&ordinal), CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+             memory) == CUDA_SUCCESS);
+  CHECK(ordinal == 1);
   const char* text =
       ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing()\n{\n  ret;\n}\n";
   CUmodule module = nullptr;

@@ -88,6 +88,92 @@ TEST_CASE("fills write whole elements and want them aligned", "[driver]") {
   CHECK(cu.cuMemsetD16_v2(memory.address() + 1, 0, 1) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemsetD8_v2(kNowhere, 0, 4) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemsetD8_v2(memory.address(), 0, 0) == CUDA_SUCCESS);
+  CHECK(cu.cuMemsetD32_v2(memory.address(), 0, (size_t{1} << 62) + 4) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cu.cuMemsetD16_v2(memory.address(), 0, (size_t{1} << 63) + 4) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("rows are copied between pitches, and none if one leaves its allocation", "[driver]") {
+  Driver& cu = Driver::of("h200");
+  const auto copy_rows = reinterpret_cast<decltype(&cuMemcpy2D_v2)>(cu.symbol("cuMemcpy2D_v2"));
+  Buffer memory(cu, 4 * 16);
+  std::vector<uint8_t> host(3 * 10);
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<uint8_t>(i);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+  rows.srcHost = host.data();
+  rows.srcPitch = 10;
+  rows.srcXInBytes = 2;
+  rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.dstDevice = memory.address();
+  rows.dstPitch = 16;
+  rows.dstXInBytes = 1;
+  rows.dstY = 1;
+  rows.WidthInBytes = 8;
+  rows.Height = 3;
+  REQUIRE(copy_rows(&rows) == CUDA_SUCCESS);
+  const auto bytes = memory.read<uint8_t>();
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    const size_t row = at / 16, column = at % 16;
+    const bool inside = row >= 1 && column >= 1 && column < 9;
+    CHECK(bytes[at] == (inside ? host[(row - 1) * 10 + 2 + column - 1] : 0xff));
+  }
+  const auto refused = [&](auto change) {
+    CUDA_MEMCPY2D wrong = rows;
+    change(wrong);
+    CHECK(copy_rows(&wrong) == CUDA_ERROR_INVALID_VALUE);
+  };
+  refused([](CUDA_MEMCPY2D& r) { r.Height = 4; });
+  refused([](CUDA_MEMCPY2D& r) { r.dstPitch = 8; });
+  refused([](CUDA_MEMCPY2D& r) { r.dstPitch = size_t{1} << 63; });
+  refused([](CUDA_MEMCPY2D& r) { r.dstY = size_t{1} << 60; });
+  refused([](CUDA_MEMCPY2D& r) { r.dstXInBytes = SIZE_MAX; });
+  refused([](CUDA_MEMCPY2D& r) { r.srcMemoryType = static_cast<CUmemorytype>(9); });
+  CHECK(memory.read<uint8_t>() == bytes);
+  if (!Driver::is_real()) {
+    rows.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    CHECK(copy_rows(&rows) == CUDA_ERROR_NOT_SUPPORTED);
+  }
+}
+
+TEST_CASE("kernels reach pinned memory by its address; what is registered can only be copied", "[driver]") {
+  Driver& cu = Driver::of("h200");
+  const auto allocate = reinterpret_cast<decltype(&cuMemHostAlloc)>(cu.symbol("cuMemHostAlloc"));
+  const auto release = reinterpret_cast<decltype(&cuMemFreeHost)>(cu.symbol("cuMemFreeHost"));
+  const auto pin = reinterpret_cast<decltype(&cuMemHostRegister_v2)>(cu.symbol("cuMemHostRegister_v2"));
+  const auto unpin = reinterpret_cast<decltype(&cuMemHostUnregister)>(cu.symbol("cuMemHostUnregister"));
+  const auto device_pointer =
+      reinterpret_cast<decltype(&cuMemHostGetDevicePointer_v2)>(cu.symbol("cuMemHostGetDevicePointer_v2"));
+  uint32_t* words = nullptr;
+  REQUIRE(allocate(reinterpret_cast<void**>(&words), 64, CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS);
+  words[3] = 40;
+  CUdeviceptr address = 0;
+  REQUIRE(device_pointer(&address, words + 3, 0) == CUDA_SUCCESS);
+  unsigned type = 0;
+  CHECK(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 reinterpret_cast<CUdeviceptr>(words)) == CUDA_SUCCESS);
+  CHECK(type == CU_MEMORYTYPE_HOST);
+  mxfa::test::PtxModule module(
+      cu, mxfa::test::ptx_header("sm_90") +
+              mxfa::test::ptx_kernel("k", ".param .u64 p",
+                                     "  .reg .b64 %w;\n  .reg .b32 %r;\n  ld.param.u64 %w, [p];\n"
+                                     "  ld.global.u32 %r, [%w];\n  add.u32 %r, %r, 2;\n"
+                                     "  st.global.u32 [%w], %r;"));
+  void* parameters[] = {&address};
+  REQUIRE(cu.cuLaunchKernel(module.function("k"), 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr) ==
+          CUDA_SUCCESS);
+  REQUIRE(cu.cuCtxSynchronize() == CUDA_SUCCESS);
+  CHECK(words[3] == 42);
+  CHECK(cu.cuMemFree_v2(reinterpret_cast<CUdeviceptr>(words)) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(unpin(words) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  CHECK(release(words) == CUDA_SUCCESS);
+  CHECK(release(words) == CUDA_ERROR_INVALID_VALUE);
+
+  std::vector<char> own(8192);
+  REQUIRE(pin(own.data(), own.size(), 0) == CUDA_SUCCESS);
+  CHECK(pin(own.data() + 4096, 100, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  if (!Driver::is_real()) CHECK(device_pointer(&address, own.data(), 0) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(unpin(own.data()) == CUDA_SUCCESS);
+  CHECK(unpin(own.data()) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 TEST_CASE("an address knows its allocation", "[driver]") {

@@ -103,7 +103,8 @@ TEST_CASE("PTX runs where its target says", "[driver]") {
     Driver& cu = Driver::of(row.model);
     CHECK(load(cu, ptx_header(row.target, "8.8") + ptx_kernel("k", "", "")) ==
           (row.runs ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX));
-    if (!row.runs && cu.last_report) CHECK(mentions(cu.last_report(), {row.target, "compute capability"}));
+    if (!row.runs && cu.last_report)
+      CHECK(mentions(cu.last_report(), {"line 2, column 9: ", row.target, "compute capability"}));
   }
 }
 
@@ -122,6 +123,13 @@ TEST_CASE("emu-unknown-instruction: an invented opcode is refused with its line 
   REQUIRE(written > 0);
   REQUIRE(written < sizeof log);
   CHECK(mentions(log, {"line 7", "frob"}));
+}
+
+TEST_CASE("a folder or a missing file is no module", "[driver]") {
+  Driver& cu = Driver::of("h200");
+  const auto load_file = reinterpret_cast<decltype(&cuModuleLoad)>(cu.symbol("cuModuleLoad"));
+  CUmodule module = nullptr;
+  for (const char* path : {"/nonexistent", "/"}) CHECK(load_file(&module, path) == CUDA_ERROR_FILE_NOT_FOUND);
 }
 
 TEST_CASE("an error log that is too small is cut and terminated", "[driver]") {

@@ -91,8 +91,13 @@ CUresult driver_entry(const char* name, void** out, int version, unsigned long l
 
 }  // namespace
 
+// Variables of a program exist once, so it has one device whatever MXFA_EMU_DEVICES says.
 cudaError_t cudaGetDeviceCount(int* count) {
-  return call([&] { return cuDeviceGetCount(count); });
+  return call([&] {
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    *count = 1;
+    return CUDA_SUCCESS;
+  });
 }
 
 cudaError_t cudaGetDevice(int* device) {

@@ -123,6 +123,23 @@ cudaError_t cudaFreeHost(void* pointer) {
   return call([&] { return pointer ? cuMemFreeHost(pointer) : CUDA_SUCCESS; });
 }
 
+cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
+  return call([&] { return cuMemHostRegister_v2(pointer, bytes, flags); });  // the flags have the same bits
+}
+
+cudaError_t cudaHostUnregister(void* pointer) {
+  return call([&] { return cuMemHostUnregister(pointer); });
+}
+
+cudaError_t cudaHostGetDevicePointer(void** out, void* pointer, unsigned flags) {
+  return call(
+      [&] { return cuMemHostGetDevicePointer_v2(reinterpret_cast<CUdeviceptr*>(out), pointer, flags); });
+}
+
+cudaError_t cudaHostGetFlags(unsigned* flags, void* pointer) {
+  return call([&] { return cuMemHostGetFlags(flags, pointer); });
+}
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return call([&] { return cuMemGetInfo_v2(free, total); });
 }
@@ -208,15 +225,18 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* poi
   return call([&] {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     *out = {};
-    unsigned managed = 0;
-    if (cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device(pointer)) != CUDA_SUCCESS) {
-      out->type = cudaMemoryTypeUnregistered;
-      out->device = cudaInvalidDeviceId;
-      return CUDA_SUCCESS;
-    }
-    out->type = managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
-    out->devicePointer = const_cast<void*>(pointer);
-    if (managed) out->hostPointer = out->devicePointer;
-    return CUDA_SUCCESS;
+    unsigned type = 0, managed = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                        CU_POINTER_ATTRIBUTE_HOST_POINTER};
+    void* values[] = {&type, &managed, &out->device, &out->devicePointer, &out->hostPointer};
+    const CUresult code = cuPointerGetAttributes(5, attributes, values, device(pointer));
+    if (!type) out->device = cudaInvalidDeviceId;
+    out->type = managed                        ? cudaMemoryTypeManaged
+                : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
+                : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
+                                               : cudaMemoryTypeUnregistered;
+    return code;
   });
 }

@@ -18,13 +18,7 @@ struct Request {
   bool async = false;
 };
 
-bool pinned(CUdeviceptr address) {
-  const auto& blocks = driver().host_allocations;
-  auto block = blocks.upper_bound(host(address));
-  if (block == blocks.begin()) return false;
-  --block;
-  return address - reinterpret_cast<uint64_t>(block->first) < block->second;
-}
+bool pinned(CUdeviceptr address) { return find_host_block(address); }
 
 // Copies and fills of managed memory may wait for the host.
 void pend(const Request& request, CUdeviceptr address, uint64_t bytes, bool writes) {
@@ -66,7 +60,7 @@ void copy(const Request& request, CUdeviceptr to, bool to_device, CUdeviceptr fr
 }
 
 bool on_device(CUdeviceptr address) {
-  return driver().arena && driver().arena->find(address, nullptr, nullptr);
+  return driver().arena && driver().arena->find(address, nullptr, nullptr) && !pinned(address);
 }
 
 template <class Word>
@@ -77,14 +71,71 @@ void fill(const Request& request, CUdeviceptr address, Word value, size_t count)
            sizeof(Word));
   }
   if (count == 0) return;
-  require_device_range(address, count * sizeof(Word), "destination");
+  const uint64_t bytes = count <= UINT64_MAX / sizeof(Word) ? count * sizeof(Word) : UINT64_MAX;
+  require_device_range(address, bytes, "destination");
   std::fill_n(static_cast<Word*>(host(address)), count, value);
-  driver().arena->written.mark(address, count * sizeof(Word));
+  driver().arena->written.mark(address, bytes);
   driver().pending.submit(request.stream);
-  pend(request, address, count * sizeof(Word), true);
+  pend(request, address, bytes, true);
 }
 
 CUdeviceptr number(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// One side of a copy of rows.
+struct Rows {
+  CUdeviceptr first = 0;
+  uint64_t pitch = 0;
+  bool on_device = false;
+};
+
+Rows rows_of(const char* what, CUmemorytype type, const void* on_host, CUdeviceptr device, uint64_t x,
+             uint64_t y, uint64_t pitch, const CUDA_MEMCPY2D& copy) {
+  Rows rows;
+  rows.pitch = pitch;
+  switch (raw_number(type)) {
+    case CU_MEMORYTYPE_HOST:
+      rows.first = number(on_host);
+      break;
+    case CU_MEMORYTYPE_DEVICE:
+      rows.first = device, rows.on_device = true;
+      break;
+    case CU_MEMORYTYPE_UNIFIED:
+      rows.first = device, rows.on_device = on_device(device);
+      break;
+    case CU_MEMORYTYPE_ARRAY:
+      refuse(CUDA_ERROR_NOT_SUPPORTED, "{}: arrays are not emulated", what);
+    default:
+      refuse(CUDA_ERROR_INVALID_VALUE, "{}: memory type {} does not exist", what, raw_number(type));
+  }
+  require(host(rows.first), what);
+  uint64_t width = 0, before = 0, after = 0, bytes = 0;
+  if (__builtin_add_overflow(x, copy.WidthInBytes, &width) || (copy.Height > 1 && width > pitch))
+    refuse(CUDA_ERROR_INVALID_VALUE, "{}: rows of {} bytes from byte {} on do not fit a pitch of {}", what,
+           copy.WidthInBytes, x, pitch);
+  if (__builtin_mul_overflow(y, pitch, &before) || __builtin_mul_overflow(copy.Height - 1, pitch, &after) ||
+      __builtin_add_overflow(before, x, &before) ||
+      __builtin_add_overflow(after, copy.WidthInBytes, &bytes) ||
+      __builtin_add_overflow(rows.first, before, &rows.first))
+    refuse(CUDA_ERROR_INVALID_VALUE, "{}: {} rows with a pitch of {} reach beyond the address space", what,
+           copy.Height, pitch);
+  if (rows.on_device) require_device_range(rows.first, bytes, what);
+  return rows;
+}
+
+// Nothing is copied before everything is known to have its place.
+void copy_rows(const Request& request, const CUDA_MEMCPY2D* wanted) {
+  require_context();
+  require(wanted, "pCopy");
+  const CUDA_MEMCPY2D& c = *wanted;
+  if (!c.WidthInBytes || !c.Height) return;
+  const Rows from = rows_of("source", c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
+                            c.srcPitch, c),
+             to = rows_of("destination", c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY,
+                          c.dstPitch, c);
+  for (uint64_t row = 0; row < c.Height; ++row)
+    copy(request, to.first + row * to.pitch, to.on_device, from.first + row * from.pitch, from.on_device,
+         c.WidthInBytes);
+}
 
 }  // namespace
 
@@ -107,6 +158,18 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return api(__func__, [&] { copy(Request{"cuMemcpy"}, to, on_device(to), from, on_device(from), bytes); });
 }
 MXFA_SAME_FUNCTION(cuMemcpy_ptds, cuMemcpy)
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
+  return api(__func__, [&] { copy_rows(Request{"cuMemcpy2D"}, copy); });
+}
+MXFA_SAME_FUNCTION(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2)
+MXFA_SAME_FUNCTION(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2)
+MXFA_SAME_FUNCTION(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2D_v2)
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  return api(__func__, [&] { copy_rows(Request{"cuMemcpy2DAsync", require_stream(stream), true}, copy); });
+}
+MXFA_SAME_FUNCTION(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2)
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   return api(__func__, [&] {

@@ -96,6 +96,13 @@ struct Allocation {
   bool managed = false;
 };
 
+// Memory of the host that is pinned.  What this driver allocated lies in the arena, where kernels reach it.
+struct HostBlock {
+  uint64_t bytes = 0;
+  unsigned flags = 0;
+  bool registered = false;  // the program's own memory
+};
+
 struct Driver {
   std::recursive_mutex mutex;
   bool initialized = false;
@@ -111,7 +118,7 @@ struct Driver {
   std::vector<std::unique_ptr<Context>> primaries;  // of each device
   std::vector<std::unique_ptr<Context>> contexts;   // never freed, so that a stale handle is recognised
   std::map<uint64_t, Allocation> allocations;
-  std::map<void*, size_t> host_allocations;
+  std::map<uint64_t, HostBlock> host_blocks;
   std::unordered_map<void*, std::unique_ptr<LoadedModule>> modules, libraries;
   std::unordered_map<void*, std::unique_ptr<Stream>> streams;
   std::unordered_map<void*, std::unique_ptr<Event>> events;
@@ -148,6 +155,9 @@ void run_recorded(const RecordedLaunch& recorded, const Stream* stream);
 Event& require_event(CUevent handle);
 // [address, address + bytes) must lie in one allocation of the device.
 void require_device_range(CUdeviceptr address, uint64_t bytes, const char* what);
+
+// The block of pinned memory that holds an address, with its start; null if none does.
+const std::pair<const uint64_t, HostBlock>* find_host_block(uint64_t address);
 
 bool checks_asked_for();  // MXFA_EMU_CHECK
 

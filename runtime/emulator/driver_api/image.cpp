@@ -1,5 +1,6 @@
 #include "driver_api/image.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -40,8 +41,8 @@ std::string_view word(std::string_view& text) {
 }
 
 struct PtxHeader {
-  std::string version;  // empty: the text is no PTX
-  std::string target;   // the first word after .target
+  std::string_view version;  // empty: the text is no PTX
+  std::string_view target;   // the first word after .target
 };
 
 // .version and .target are the first two directives (PTX ISA, "PTX Module Directives").
@@ -53,7 +54,8 @@ PtxHeader read_header(std::string_view text) {
   return header;
 }
 
-PtxTarget parse_target(const std::string& text) {
+PtxTarget parse_target(std::string_view word) {
+  const std::string text(word);
   PtxTarget target;
   if (!text.starts_with("sm_")) return target;
   char* end = nullptr;
@@ -65,27 +67,36 @@ PtxTarget parse_target(const std::string& text) {
 
 constexpr int kNewestPtx = 9;  // major version; PTX 9.x belongs to CUDA 13
 
-void check_header(const PtxHeader& header, const DeviceModel& device) {
+// "line L, column C", as errors of the parser have it.
+std::string place_of(std::string_view word, std::string_view text) {
+  const std::string_view before = text.substr(0, static_cast<size_t>(word.data() - text.data()));
+  return fmt::format("line {}, column {}", 1 + std::count(before.begin(), before.end(), '\n'),
+                     before.size() - before.rfind('\n'));  // npos + 1 is 0
+}
+
+void check_header(std::string_view text, const DeviceModel& device) {
+  const PtxHeader header = read_header(text);
   if (header.version.empty()) {
     refuse(CUDA_ERROR_INVALID_IMAGE,
            "the image is neither PTX text (which starts with .version) nor a fatbin nor ELF");
   }
-  if (std::atoi(header.version.c_str()) > kNewestPtx) {
-    refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, ".version {} is newer than {}.x", header.version, kNewestPtx);
+  if (std::atoi(std::string(header.version).c_str()) > kNewestPtx) {
+    refuse(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "{}: .version {} is newer than {}.x",
+           place_of(header.version, text), header.version, kNewestPtx);
   }
   const PtxTarget target = parse_target(header.target);
   if (target.number == 0) {
-    refuse(CUDA_ERROR_INVALID_PTX, "the PTX has no \".target sm_N\" after .version (found \"{}\")",
-           header.target);
+    refuse(CUDA_ERROR_INVALID_PTX, "{}: the PTX has no \".target sm_N\" after .version (found \"{}\")",
+           place_of(header.target.data() ? header.target : header.version, text), header.target);
   }
   if (!runs_on(target, device)) {
     refuse(CUDA_ERROR_INVALID_PTX,
-           "PTX for {} does not run on {} (compute capability {}.{}): plain targets run on the same and "
+           "{}: PTX for {} does not run on {} (compute capability {}.{}): plain targets run on the same and "
            "newer devices, 'f' targets "
            "in their family, 'a' targets on that device alone; choose the device with MXFA_EMU_DEVICE or "
            "compile for sm_{}{}{}",
-           header.target, device.name, device.major, device.minor, device.major, device.minor,
-           device.major >= 9 ? "a" : "");
+           place_of(header.target, text), header.target, device.name, device.major, device.minor,
+           device.major, device.minor, device.major >= 9 ? "a" : "");
   }
 }
 
@@ -124,7 +135,7 @@ std::string ptx_of_image(const void* image, const DeviceModel& device) {
            device.major, device.minor);
   }
   std::string text = static_cast<const char*>(image);
-  check_header(read_header(text), device);
+  check_header(text, device);
   return text;
 }
 

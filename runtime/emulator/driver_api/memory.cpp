@@ -87,17 +87,42 @@ void release(CUdeviceptr address) {
   state.allocations.erase(found);
 }
 
-void* allocate_host(size_t bytes) {
+constexpr uint64_t kPage = 4096;
+
+void* allocate_host(size_t bytes, unsigned flags) {
   require_context();
   if (bytes == 0) refuse(CUDA_ERROR_INVALID_VALUE, "bytesize is 0");
-  void* pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  if (!pointer) refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} bytes of host memory", bytes);
-  driver().host_allocations[pointer] = bytes;
+  const uint64_t address = bytes <= host_available() ? driver().arena->allocate(bytes, kPage) : 0;
+  if (!address) refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} bytes of host memory", bytes);
+  driver().host_blocks[address] = {bytes, flags};
   driver().pending.finish();  // it may wait for the device
-  return pointer;
+  return reinterpret_cast<void*>(address);
+}
+
+// The start of such a block, or a refusal.
+decltype(Driver::host_blocks)::iterator require_host_block(const void* pointer, bool registered,
+                                                           CUresult code, const char* origin) {
+  require_context();
+  require(pointer, "p");
+  const auto found = driver().host_blocks.find(reinterpret_cast<uint64_t>(pointer));
+  if (found == driver().host_blocks.end() || found->second.registered != registered)
+    refuse(code, "{} does not come from {}", fmt::ptr(pointer), origin);
+  return found;
 }
 
 }  // namespace
+
+namespace mxfa::emulator::driver_api {
+
+const std::pair<const uint64_t, HostBlock>* find_host_block(uint64_t address) {
+  const auto& blocks = driver().host_blocks;
+  auto block = blocks.upper_bound(address);
+  if (block == blocks.begin()) return nullptr;
+  --block;
+  return address - block->first < block->second.bytes ? &*block : nullptr;
+}
+
+}  // namespace mxfa::emulator::driver_api
 
 CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
   return api(__func__, [&] {
@@ -182,39 +207,84 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr ad
   });
 }
 
-// ---- host memory: every host pointer is usable by the device's copies; kernels cannot reach it
-// --------------
+// ---- host memory -----------------------------------------------------------------------------------------
+// Every host pointer is usable by the device's copies.  Kernels reach what is allocated here, by the same
+// address, but not what a program registers.
 CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
   return api(__func__, [&] {
     require(out, "pp");
-    *out = allocate_host(bytes);
+    *out = allocate_host(bytes, 0);
   });
 }
 
 CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned flags) {
   return api(__func__, [&] {
     require(out, "pp");
-    if (flags & CU_MEMHOSTALLOC_DEVICEMAP) {
-      refuse(CUDA_ERROR_NOT_SUPPORTED,
-             "CU_MEMHOSTALLOC_DEVICEMAP: kernels of the CPU driver cannot reach host memory");
-    }
-    if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED)) {
+    if (flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)) {
       refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
     }
-    *out = allocate_host(bytes);
+    *out = allocate_host(bytes, flags);
   });
 }
 
 CUresult cuMemFreeHost(void* pointer) {
   return api(__func__, [&] {
+    const auto block =
+        require_host_block(pointer, false, CUDA_ERROR_INVALID_VALUE, "cuMemAllocHost or cuMemHostAlloc");
+    driver().arena->release(block->first);
+    driver().host_blocks.erase(block);
+    driver().pending.finish();  // it waits for the device
+  });
+}
+
+CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
+  return api(__func__, [&] {
     require_context();
     require(pointer, "p");
-    if (!driver().host_allocations.erase(pointer)) {
-      refuse(CUDA_ERROR_INVALID_VALUE, "{} does not come from cuMemAllocHost or cuMemHostAlloc",
+    const auto address = reinterpret_cast<uint64_t>(pointer);
+    if (bytes == 0 || bytes > UINT64_MAX - address)
+      refuse(CUDA_ERROR_INVALID_VALUE, "{} bytes at {}", bytes, fmt::ptr(pointer));
+    if (flags & CU_MEMHOSTREGISTER_IOMEMORY) refuse(CUDA_ERROR_NOT_SUPPORTED, "CU_MEMHOSTREGISTER_IOMEMORY");
+    if (flags & ~(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY))
+      refuse(CUDA_ERROR_INVALID_VALUE, "flags {:#x} has unknown bits", flags);
+    const auto* before = find_host_block(address + bytes - 1);
+    const auto next = driver().host_blocks.lower_bound(address);
+    if (before || (next != driver().host_blocks.end() && next->first - address < bytes))
+      refuse(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "{} bytes at {}: a part of them is pinned already",
+             bytes, fmt::ptr(pointer));
+    driver().host_blocks[address] = {bytes, flags, true};
+  });
+}
+MXFA_SAME_FUNCTION(cuMemHostRegister, cuMemHostRegister_v2)
+
+CUresult cuMemHostUnregister(void* pointer) {
+  return api(__func__, [&] {
+    driver().host_blocks.erase(
+        require_host_block(pointer, true, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostRegister"));
+  });
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigned flags) {
+  return api(__func__, [&] {
+    require_context();
+    require(out, "pdptr");
+    require(pointer, "p");
+    if (flags) refuse(CUDA_ERROR_INVALID_VALUE, "flags is {}; it must be 0", flags);
+    const auto address = reinterpret_cast<uint64_t>(pointer);
+    const auto* block = find_host_block(address);
+    if (!block) refuse(CUDA_ERROR_INVALID_VALUE, "{} is not pinned memory", fmt::ptr(pointer));
+    if (block->second.registered)
+      refuse(CUDA_ERROR_NOT_SUPPORTED,
+             "{} was registered; kernels of the CPU driver reach pinned memory of cuMemHostAlloc, not that",
              fmt::ptr(pointer));
-    }
-    std::free(pointer);
-    driver().pending.finish();  // it waits for the device
+    *out = address;
+  });
+}
+
+CUresult cuMemHostGetFlags(unsigned* out, void* pointer) {
+  return api(__func__, [&] {
+    require(out, "pFlags");
+    *out = require_host_block(pointer, false, CUDA_ERROR_INVALID_VALUE, "cuMemHostAlloc")->second.flags;
   });
 }
 
@@ -226,25 +296,36 @@ void pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr add
   require(out, "data");
   Driver& state = driver();
   uint64_t base = 0, bytes = 0;
-  if (!state.arena->find(address, &base, &bytes))
-    refuse(CUDA_ERROR_INVALID_VALUE);  // a host pointer: a plain no
+  const auto* block = find_host_block(address);
+  if (block) {
+    base = block->first, bytes = block->second.bytes;
+  } else if (!state.arena->find(address, &base, &bytes)) {
+    refuse(CUDA_ERROR_INVALID_VALUE);  // pageable memory of the host: a plain no
+  }
   const auto found = state.allocations.find(base);
+  const Context* context = found == state.allocations.end() ? nullptr : found->second.context;
+  const bool reachable = !block || !block->second.registered;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(out) =
-          reinterpret_cast<CUcontext>(found == state.allocations.end() ? nullptr : found->second.context);
+      *static_cast<const Context**>(out) = context;
       return;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(out) = CU_MEMORYTYPE_DEVICE;
+      *static_cast<unsigned*>(out) = block ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
       return;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      if (!reachable) refuse(CUDA_ERROR_INVALID_VALUE);
+      *static_cast<CUdeviceptr*>(out) = address;
+      return;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (!block && !(found != state.allocations.end() && found->second.managed))
+        refuse(CUDA_ERROR_INVALID_VALUE);
       *static_cast<CUdeviceptr*>(out) = address;
       return;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       *static_cast<unsigned*>(out) = found != state.allocations.end() && found->second.managed;
       return;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(out) = 0;
+      *static_cast<int*>(out) = context ? context->device : 0;
       return;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<CUdeviceptr*>(out) = base;
@@ -253,7 +334,7 @@ void pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr add
       *static_cast<size_t*>(out) = bytes;
       return;
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      *static_cast<unsigned*>(out) = 1;
+      *static_cast<unsigned*>(out) = reachable;
       return;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       *static_cast<unsigned long long*>(out) = base;
@@ -273,19 +354,17 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdevic
   });
 }
 
-// For an address that is no device memory every answer is zero, not an error.
+// What does not apply is answered with zero, not with an error.
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
                                 CUdeviceptr address) {
   return api(__func__, [&] {
     require_initialized();
     require(attributes, "attributes");
     require(data, "data");
-    uint64_t base = 0, bytes = 0;
-    const bool known = driver().arena->find(address, &base, &bytes);
-    for (unsigned i = 0; i < count; ++i) {
-      if (known) {
+    for (unsigned i = 0; i < count; ++i) try {
         pointer_attribute(data[i], attributes[i], address);
-      } else {
+      } catch (const Refusal& refusal) {
+        if (refusal.code != CUDA_ERROR_INVALID_VALUE || !data[i]) throw;
         const bool wide = attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ||
                           attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
                           attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
@@ -294,6 +373,5 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
                           attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
         std::memset(data[i], 0, wide ? 8 : 4);
       }
-    }
   });
 }

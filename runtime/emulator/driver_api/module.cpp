@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -114,8 +115,8 @@ std::unique_ptr<LoadedModule> load_ptx(const std::string& ptx, Context* context,
   if (request && !request->kernel.empty() && ptx.find(".entry " + request->kernel + "(") == ptx.npos)
     request.reset();
   try {
-    module->code = Module::load(ptx, state.device.model, *state.arena,
-                                request ? &request->mutation : nullptr, lowering);
+    module->code =
+        Module::load(ptx, state.device.model, *state.arena, request ? &request->mutation : nullptr, lowering);
   } catch (const PtxError& error) {
     refuse(CUDA_ERROR_INVALID_PTX, "{}", error.what());
   }
@@ -151,6 +152,7 @@ std::unique_ptr<LoadedModule> load_file(const char* path, Context* context, cons
   require(path, "the file name");
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(CUDA_ERROR_FILE_NOT_FOUND, "{} cannot be opened", path);
+  if (std::filesystem::is_directory(path)) refuse(CUDA_ERROR_FILE_NOT_FOUND, "{} is a folder", path);
   std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   bytes.push_back(0);
   return load_image(bytes.data(), context, logs);

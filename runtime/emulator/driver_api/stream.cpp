@@ -103,10 +103,10 @@ MXFA_SAME_FUNCTION(cuStreamGetCtx_ptsz, cuStreamGetCtx)
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
   return api(__func__, [&] {
-    require_context();
-    require_stream(handle);
+    const Context& current = require_context();
     require(device, "device");
-    *device = 0;
+    const Stream* stream = require_stream(handle);
+    *device = stream ? stream->context->device : current.device;
   });
 }
 MXFA_SAME_FUNCTION(cuStreamGetDevice_ptsz, cuStreamGetDevice)
