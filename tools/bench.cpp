@@ -294,8 +294,8 @@ void add_bench(CLI::App& app, CommonFlags& flags, int& exit_code) {
   command->add_option("--save", options->save, "write a baseline, unless a result is wrong");
   command->add_flag("--fail-on-regression", options->fail_on_regression,
                     "exit with 1 when a row is slower than the baseline by more than the spread");
-  add_common_flags(*command, flags);
-  add_scheduler_flag(*command, flags);
+  add_shape_flags(*command, flags);
+  add_seed_flag(*command, flags);
   command->callback([suite, options, &flags, &exit_code] {
     check_environment(flags);
     exit_code = bench(*suite, *options, flags);

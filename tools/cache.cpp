@@ -63,7 +63,7 @@ void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code) {
   command->require_subcommand(1);
   const auto add = [&](const char* name, const char* text, std::function<int()> action) {
     CLI::App* one = command->add_subcommand(name, text);
-    add_common_flags(*one, flags);
+    add_json_flag(*one, flags);
     one->callback([action = std::move(action), &flags, &exit_code] {
       check_environment(flags);
       exit_code = action();

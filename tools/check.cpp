@@ -111,15 +111,18 @@ void add_check(CLI::App& app, CommonFlags& flags, int& exit_code) {
   auto options = std::make_shared<CheckOptions>();
   auto mutations = std::make_shared<MutateOptions>();
   command->add_option("SHAPE", *files, "shape files")->required();
-  command->add_option("--schedules", options->schedules, "randomised schedules for each shape (6)")
-      ->check(CLI::Range(0, 100000));
+  CLI::Option* schedules =
+      command->add_option("--schedules", options->schedules, "randomised schedules for each shape (6)")
+          ->check(CLI::Range(0, 100000));
   command->add_option("--policy", options->policies,
                       "only these: functional, lazy, eager, random, pct, pct:DEPTH, split");
   command->add_flag(
       "--strict", options->strict,
       "hazard checks by the letter of the PTX ISA, also where published kernels depart from it");
-  command->add_flag("--check", options->check, "compare with the references even where they take long");
-  command->add_flag("!--no-reference", options->judge, "only compare the schedules with each other");
+  CLI::Option* references =
+      command->add_flag("--check", options->check, "compare with the references even where they take long");
+  command->add_flag("!--no-reference", options->judge, "only compare the schedules with each other")
+      ->excludes(references);
   command->add_flag("--first", options->first, "go on to the next shape at the first finding");
   command
       ->add_option("--only", options->only, "only the shape with this number, counted from 1 over all files")
@@ -139,12 +142,16 @@ void add_check(CLI::App& app, CommonFlags& flags, int& exit_code) {
   command->add_option("--jobs", mutations->jobs, "processes at a time (one a core)")
       ->needs(mutate_flag)
       ->check(CLI::PositiveNumber);
-  add_common_flags(*command, flags, "seed of the first randomised schedule (1)");
-  add_scheduler_flag(*command, flags);
-  command->callback([files, options, mutations, &flags, &exit_code] {
+  add_shape_flags(*command, flags);
+  add_seed_flag(*command, flags, "seed of the first randomised schedule (1)");
+  command->callback([files, options, mutations, schedules, &flags, &exit_code] {
     check_environment(flags);
     for (const std::string& policy : options->policies) require_policy(policy);
+    if (!options->randomised() && (schedules->count() || (flags.seed && !mutations->sample)))
+      throw InputError("--schedules and --seed: --policy names no randomised schedule (random, pct, split)");
     if (flags.seed) options->first_seed = *flags.seed;
+    if (trial_schedules(*options).empty())
+      throw InputError("--schedules 0: of the schedules that --policy names none is left to run");
     exit_code = check(*files, *options, *mutations, flags);
   });
 }

@@ -21,6 +21,8 @@ struct CheckOptions {
   bool judge = true;                  // compare with the references at all
   bool first = false;                 // a shape is done at its first finding
   int only = 0;                       // the only shape to be looked at, counted from 1; 0: all
+
+  bool randomised() const;  // whether `schedules` and `first_seed` mean anything
 };
 
 // One schedule, as the CPU driver's environment variables have it.
@@ -75,10 +77,10 @@ nlohmann::ordered_json json_of(const CheckedShape& shape);
 
 struct MutateOptions {
   bool wanted = false;
-  int sample = 0;     // sites a kernel; 0: all
-  std::string known;  // file of deletions that change nothing, each with its reason
+  int sample = 0;            // sites a kernel; 0: all
+  std::string known;         // file of deletions that change nothing, each with its reason
   bool all_kernels = false;  // that a shape launches, not that of its operation alone
-  int jobs = 0;       // processes at a time; 0: one a core
+  int jobs = 0;              // processes at a time; 0: one a core
 };
 // The shapes have been checked and are silent: deletes synchronisations of their kernels.  An exit code.
 int mutate(const std::vector<std::string>& files, const std::vector<Shape>& shapes,

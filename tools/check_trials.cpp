@@ -1,6 +1,7 @@
 // One shape under many schedules: what each found, and whether all wrote the same bits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "byte_difference.hpp"
@@ -48,6 +49,10 @@ struct Ran {
 }  // namespace
 
 std::string TrialSchedule::text() const { return seed ? fmt::format("{} seed {}", name, *seed) : name; }
+
+bool CheckOptions::randomised() const {
+  return policies.empty() || !std::all_of(policies.begin(), policies.end(), is_fixed);
+}
 
 std::vector<TrialSchedule> trial_schedules(const CheckOptions& options) {
   std::vector<TrialSchedule> schedules;

@@ -34,23 +34,31 @@ uint64_t parse_seed(const std::string& text) {
 
 }  // namespace
 
-void add_common_flags(CLI::App& command, CommonFlags& flags, const char* seed) {
+void add_json_flag(CLI::App& command, CommonFlags& flags) {
+  command.add_option("--json", flags.json,
+                     "also write the results as JSON to this file; '-': to stdout instead of the table");
+}
+
+void add_device_flag(CLI::App& command, CommonFlags& flags) {
   command.add_option("--device", flags.device,
                      "auto, gpu, emulator, emulator:b200, emulator:gb300 or emulator:h200; gpu:1, "
                      "emulator:b200:1: the second of several (default: MXFA_DEVICE, then auto)");
-  command.add_option("--json", flags.json,
-                     "also write the results as JSON to this file; '-': to stdout instead of the table");
-  // As text: CLI11 2.1 turns -1 into a large number.
-  command.add_option_function<std::string>(
-      "--seed", [&flags](const std::string& text) { flags.seed = parse_seed(text); }, seed);
-  CLI::Option* verbose = command.add_flag("-v,--verbose", flags.verbose, "say more");
-  command.add_flag("-q,--quiet", flags.quiet, "say nothing but results and errors")->excludes(verbose);
 }
 
-void add_scheduler_flag(CLI::App& command, CommonFlags& flags) {
+void add_seed_flag(CLI::App& command, CommonFlags& flags, const char* meaning) {
+  // As text: CLI11 2.1 turns -1 into a large number.
+  command.add_option_function<std::string>(
+      "--seed", [&flags](const std::string& text) { flags.seed = parse_seed(text); }, meaning);
+}
+
+void add_shape_flags(CLI::App& command, CommonFlags& flags) {
+  add_device_flag(command, flags);
+  add_json_flag(command, flags);
   command.add_option("--scheduler", flags.scheduler,
                      "who computes which tile of an attention forward on Blackwell: automatic, static, "
                      "zigzag, lpt or clc (default: kernel.scheduler of the shape file, then automatic)");
+  CLI::Option* verbose = command.add_flag("-v,--verbose", flags.verbose, "say more");
+  command.add_flag("-q,--quiet", flags.quiet, "say nothing but results and errors")->excludes(verbose);
 }
 
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags) {

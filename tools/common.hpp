@@ -34,12 +34,13 @@ void add_bench(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_info(CLI::App& app, CommonFlags& flags, int& exit_code);
 void add_cache(CLI::App& app, CommonFlags& flags, int& exit_code);
 
-// Adds --device, --json, --seed, --verbose and --quiet to a subcommand.
-void add_common_flags(CLI::App& command, CommonFlags& flags,
-                      const char* seed = "random seed of the data, instead of the shape file's");
-
-// Adds --scheduler.
-void add_scheduler_flag(CLI::App& command, CommonFlags& flags);
+// What a subcommand has of the common flags, each only where it changes something.
+void add_json_flag(CLI::App& command, CommonFlags& flags);
+void add_device_flag(CLI::App& command, CommonFlags& flags);
+void add_seed_flag(CLI::App& command, CommonFlags& flags,
+                   const char* meaning = "random seed of the data, instead of the shape file's");
+// Of a command that works on shape files: --device, --json, --scheduler, --verbose and --quiet.
+void add_shape_flags(CLI::App& command, CommonFlags& flags);
 
 // Loads all shapes of all files before anything is done, and applies --seed and --scheduler.
 std::vector<Shape> load_runnable_shapes(const std::vector<std::string>& files, const CommonFlags& flags);

@@ -94,8 +94,7 @@ void add_compile(CLI::App& app, CommonFlags& flags, int& exit_code) {
   command->add_option("SHAPE", *files, "shape files")->required();
   command->add_option("--out", *out, "write PTX, cubin and report of each kernel to this directory");
   command->add_flag("--strict", *strict, "exit with 1 if a kernel spills registers or ptxas warned");
-  add_common_flags(*command, flags);
-  add_scheduler_flag(*command, flags);
+  add_shape_flags(*command, flags);
   command->callback([files, out, strict, &flags, &exit_code] {
     check_environment(flags);
     exit_code = compile(*files, *out, *strict, flags);

@@ -110,8 +110,7 @@ void add_explain(CLI::App& app, CommonFlags& flags, int& exit_code) {
   auto svg = std::make_shared<std::string>();
   command->add_option("--svg", *svg,
                       "write heat maps of the work of every SM under each scheduler to this file");
-  add_common_flags(*command, flags);
-  add_scheduler_flag(*command, flags);
+  add_shape_flags(*command, flags);
   command->callback([files, svg, &flags, &exit_code] {
     check_environment(flags);
     exit_code = explain(*files, *svg, flags);

@@ -148,7 +148,8 @@ int info(const CommonFlags& flags) {
 void add_info(CLI::App& app, CommonFlags& flags, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "info", "devices, driver, compiler, cache and kernels; what is missing and the remedy");
-  add_common_flags(*command, flags);
+  add_device_flag(*command, flags);
+  add_json_flag(*command, flags);
   command->callback([&flags, &exit_code] {
     check_environment(flags);
     exit_code = info(flags);

@@ -400,10 +400,11 @@ std::vector<std::string> arguments_of(const std::vector<std::string>& files, siz
   const size_t number = options.only ? static_cast<size_t>(options.only) : shape + 1;
   std::vector<std::string> arguments = files;  // first: what follows a policy is taken for another one
   arguments.insert(arguments.begin(), "check");
-  arguments.insert(
-      arguments.end(),
-      {"--quiet", "--no-reference", "--first", "--only", std::to_string(number), "--device", flags.device,
-       "--schedules", std::to_string(options.schedules), "--seed", std::to_string(options.first_seed)});
+  arguments.insert(arguments.end(), {"--quiet", "--no-reference", "--first", "--only", std::to_string(number),
+                                     "--device", flags.device});
+  if (options.randomised())
+    arguments.insert(arguments.end(), {"--schedules", std::to_string(options.schedules), "--seed",
+                                       std::to_string(options.first_seed)});
   if (options.strict) arguments.push_back("--strict");
   for (const std::string& policy : options.policies) arguments.insert(arguments.end(), {"--policy", policy});
   return arguments;

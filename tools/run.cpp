@@ -285,8 +285,8 @@ void add_run(CLI::App& app, CommonFlags& flags, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   command->add_option("SHAPE", *files, "shape files")->required();
   command->add_flag("--check", options->check, "check the result even where the references take long");
-  add_common_flags(*command, flags);
-  add_scheduler_flag(*command, flags);
+  add_shape_flags(*command, flags);
+  add_seed_flag(*command, flags);
   command->callback([files, options, &flags, &exit_code] {
     check_environment(flags);
     exit_code = run(*files, *options, flags);

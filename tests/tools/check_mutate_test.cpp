@@ -90,7 +90,7 @@ TEST_CASE("a list of known deletions must say what they are and why") {
        "verdict \"fine\" is not \"equivalent\""},
   }));
   const ProgramResult result =
-      workplace.run({"check", kFolder + "quantize.json", "--schedules", "0", "--policy", "functional",
+      workplace.run({"check", kFolder + "quantize.json", "--policy", "functional",
                      "--mutate", "--known", workplace.write("known.json", text)});
   CAPTURE(result.err);
   CHECK(result.exit_code == 2);

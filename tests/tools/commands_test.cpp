@@ -38,6 +38,20 @@ TEST_CASE("wrong usage exits with 2 and says what is right") {
       {"info --device emulator:b300", "must be auto, gpu, emulator, emulator:b200"},
       {"info --device gpu:x", "device is \"gpu:x\""},
       {"info --json /nonexistent/folder/x", "cannot write this path"},
+      // Flags that would do nothing.
+      {"explain x.json --seed 1", "--seed"},
+      {"compile x.json --seed 1", "--seed"},
+      {"info --seed 1", "--seed"},
+      {"info --verbose", "--verbose"},
+      {"info --quiet", "--quiet"},
+      {"cache list --seed 1", "--seed"},
+      {"cache verify --device emulator", "--device"},
+      {"cache clear --verbose", "--verbose"},
+      {"cache list --quiet", "--quiet"},
+      {"check x.json --check --no-reference", "excludes"},
+      {"check x.json --policy lazy --schedules 3", "--policy names no randomised schedule"},
+      {"check x.json --policy lazy --seed 3", "--policy names no randomised schedule"},
+      {"check x.json --policy random --schedules 0", "none is left to run"},
   }));
   std::vector<std::string> arguments;
   std::stringstream words(line);
