@@ -10,14 +10,9 @@ MXFA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "mem
 // bar.sync 0 -- all threads of the CTA.  PTX ISA 9.7.13.1, "barrier{.cta}".
 MXFA_DEVICE void cta_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// bar.sync / bar.arrive id, threads -- whole warps, `threads` of them in both calls together, a multiple
-// of 32.  Id 0 belongs to cta_sync.  arrive does not wait; nothing after it may rely on the others.
+// bar.sync id, threads -- whole warps, `threads` in all, a multiple of 32.  Id 0 belongs to cta_sync.
 MXFA_DEVICE void named_barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
-}
-
-MXFA_DEVICE void named_barrier_arrive(uint32_t id, uint32_t threads) {
-  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
 // barrier.cluster.arrive.release / wait.acquire -- every thread of every CTA of the cluster, once a phase.

@@ -15,17 +15,9 @@ MXFA_DEVICE void bulk_load(uint32_t dst, const void* src, uint32_t bytes, uint32
                : "memory");
 }
 
-// cp.async.bulk shared -> global; the source must have been made visible with fence_proxy_async_shared_cta by
-// its writers.
-MXFA_DEVICE void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
-               :
-               : "l"(dst), "r"(src), "r"(bytes)
-               : "memory");
-}
-
 // cp.reduce.async.bulk.add.f32 shared -> global; each element one relaxed atomic, round to nearest,
-// subnormals flushed.
+// subnormals flushed.  The source must have been made visible with fence_proxy_async_shared_cta by its
+// writers.
 MXFA_DEVICE void bulk_reduce_add_f32(void* dst, uint32_t src, uint32_t bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
                :

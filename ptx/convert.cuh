@@ -81,13 +81,6 @@ MXFA_DEVICE uint32_t mul_rn_bf16x2(uint32_t a, uint32_t b) {
   return d;
 }
 
-// cvt.rp.satfinite.ue8m0x2.f32 -- biased exponent of the next power of two at or above |x|; sm_100a.
-MXFA_DEVICE uint16_t cvt_rp_satfinite_ue8m0x2_f32(float hi, float lo) {
-  uint16_t d;
-  asm("cvt.rp.satfinite.ue8m0x2.f32 %0, %1, %2;" : "=h"(d) : "f"(hi), "f"(lo));
-  return d;
-}
-
 // ex2.approx.ftz.f32 -- 2^x, at most 2 ulp off; 2^-inf is +0.  sm_20.
 MXFA_DEVICE float ex2_approx_ftz(float x) {
   float d;
@@ -123,13 +116,6 @@ MXFA_DEVICE float max_nan_f32(float a, float b) {
   return d;
 }
 
-// max.f32 with three sources; PTX 8.8, sm_100.
-MXFA_DEVICE float max3_f32(float a, float b, float c) {
-  float d;
-  asm("max.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
-  return d;
-}
-
 // max.bf16x2 -- per half; ignores a NaN when the other operand is a number, keeps subnormals.  PTX 7.0,
 // sm_80.
 MXFA_DEVICE uint32_t max_bf16x2(uint32_t a, uint32_t b) {
@@ -142,13 +128,6 @@ MXFA_DEVICE uint32_t max_bf16x2(uint32_t a, uint32_t b) {
 MXFA_DEVICE float max3_nan_f32(float a, float b, float c) {
   float d;
   asm("max.NaN.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
-  return d;
-}
-
-// add.rm.ftz.f32 -- rounds toward minus infinity.
-MXFA_DEVICE float add_rm_ftz_f32(float a, float b) {
-  float d;
-  asm("add.rm.ftz.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
   return d;
 }
 

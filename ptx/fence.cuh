@@ -4,14 +4,9 @@
 
 namespace mxfa::ptx {
 
-// fence.acq_rel.{cta,cluster,gpu} -- PTX ISA 9.7.13.4, "membar / fence"; sm_70 (cluster: sm_90).  Any thread.
-MXFA_DEVICE void fence_acq_rel_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
-MXFA_DEVICE void fence_acq_rel_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
-MXFA_DEVICE void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
 // fence.{release,acquire}.sync_restrict -- at cluster scope for accesses of shared memory alone, that of this
 // CTA (release) or of the cluster (acquire): with relaxed signals, the ordering that is wanted of shared
-// memory without that of global memory.  PTX 8.6, sm_90.
+// memory without that of global memory.  PTX ISA 9.7.13.4, "membar / fence"; PTX 8.6, sm_90.  Any thread.
 MXFA_DEVICE void fence_release_shared_cta() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;" ::: "memory");
 }
@@ -23,14 +18,12 @@ MXFA_DEVICE void fence_acquire_shared_cluster() {
 // the barrier that follows (other threads, other CTAs, the copy engines).  PTX 8.0, sm_90.
 MXFA_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// fence.proxy.async -- orders this thread's ordinary accesses with those of the async proxy (TMA, bulk
-// copies, and the shared-memory operands of wgmma, tcgen05.mma and tcgen05.cp).  The thread that wrote must
+// fence.proxy.async -- orders this thread's ordinary accesses of shared memory with those of the async proxy
+// (TMA, bulk copies, and the operands of wgmma, tcgen05.mma and tcgen05.cp).  The thread that wrote must
 // call it, before it signals. PTX 8.0, sm_90.
-MXFA_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 MXFA_DEVICE void fence_proxy_async_shared_cta() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-MXFA_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // tcgen05.fence -- orders this thread's earlier (before_) or later (after_) asynchronous tcgen05 operations
 // with its synchronising operations.  Carries no data itself: it pairs with an mbarrier or a barrier.  PTX

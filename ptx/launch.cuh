@@ -1,4 +1,4 @@
-// Per-warpgroup registers, programmatic dependent launch, sleeping and stopping.
+// Per-warpgroup registers, and stopping.
 #pragma once
 #include "ptx/types.cuh"
 
@@ -20,18 +20,6 @@ MXFA_DEVICE void setmaxnreg_dec() {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256,
                 "setmaxnreg takes 24..256 in steps of 8");
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kRegisters) : "memory");
-}
-
-// griddepcontrol -- wait: until the grids this one depends on have completed and flushed; launch_dependents:
-// they may start. No-ops without the launch attribute.  PTX 7.8, sm_90.  Any thread.
-MXFA_DEVICE void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-MXFA_DEVICE void griddepcontrol_launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-// nanosleep.u32 -- between 0 and twice that many nanoseconds; sm_70.
-MXFA_DEVICE void nanosleep(uint32_t nanoseconds) {
-  asm volatile("nanosleep.u32 %0;" : : "r"(nanoseconds) : "memory");
 }
 
 // trap -- stops the grid with an error the host sees.

@@ -11,11 +11,6 @@ MXFA_DEVICE void mbarrier_init(uint32_t bar, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(bar), "r"(count) : "memory");
 }
 
-// mbarrier.inval -- needed before the memory is used for anything else.
-MXFA_DEVICE void mbarrier_inval(uint32_t bar) {
-  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" : : "r"(bar) : "memory");
-}
-
 // mbarrier.arrive -- one arrival, release at CTA scope.
 MXFA_DEVICE void mbarrier_arrive(uint32_t bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(bar) : "memory");
@@ -24,14 +19,6 @@ MXFA_DEVICE void mbarrier_arrive(uint32_t bar) {
 // mbarrier.arrive.expect_tx -- adds `bytes` to the pending transaction count, then arrives once.
 MXFA_DEVICE void mbarrier_arrive_expect_tx(uint32_t bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(bar), "r"(bytes) : "memory");
-}
-
-// mbarrier.expect_tx -- adds `bytes` without arriving; relaxed.
-MXFA_DEVICE void mbarrier_expect_tx(uint32_t bar, uint32_t bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :
-               : "r"(bar), "r"(bytes)
-               : "memory");
 }
 
 // mbarrier.try_wait.parity -- true when the phase of that parity has completed (acquire at CTA scope); may
@@ -51,26 +38,9 @@ MXFA_DEVICE void mbarrier_wait(uint32_t bar, uint32_t parity) {
   }
 }
 
-// The same with acquire at cluster scope, for phases that threads of another CTA complete with
-// mbarrier_arrive_cluster.
-MXFA_DEVICE bool mbarrier_try_wait_cluster(uint32_t bar, uint32_t parity) {
-  uint32_t done;
-  asm volatile(
-      "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, "
-      "0, p; }"
-      : "=r"(done)
-      : "r"(bar), "r"(parity)
-      : "memory");
-  return done != 0;
-}
-
-MXFA_DEVICE void mbarrier_wait_cluster(uint32_t bar, uint32_t parity) {
-  while (!mbarrier_try_wait_cluster(bar, parity)) {
-  }
-}
-
-// The same without ordering memory, for a waiter with a fence of its own: an acquire at cluster scope
-// invalidates the L1 cache.
+// The same for phases that threads of another CTA complete with mbarrier_arrive_cluster_relaxed, without
+// ordering memory: the waiter has a fence of its own, since an acquire at cluster scope would invalidate the
+// L1 cache.
 MXFA_DEVICE bool mbarrier_try_wait_cluster_relaxed(uint32_t bar, uint32_t parity) {
   uint32_t done;
   asm volatile(
@@ -95,23 +65,11 @@ MXFA_DEVICE uint32_t mapa(uint32_t address, uint32_t cta_rank) {
   return mapped;
 }
 
-// mbarrier.arrive on another CTA's barrier (`bar` from mapa), release at cluster scope: with CTA scope the
-// waiter would not be entitled to see what this CTA wrote.
-MXFA_DEVICE void mbarrier_arrive_cluster(uint32_t bar) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(bar) : "memory");
-}
-
-// The same without ordering memory, behind a fence: a release at cluster scope waits until all of the
-// thread's accesses are performed for the whole GPU (MEMBAR.GPU).
+// mbarrier.arrive on another CTA's barrier (`bar` from mapa), without ordering memory, behind a fence: a
+// release at cluster scope waits until all of the thread's accesses are performed for the whole GPU
+// (MEMBAR.GPU).
 MXFA_DEVICE void mbarrier_arrive_cluster_relaxed(uint32_t bar) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" : : "r"(bar) : "memory");
-}
-
-MXFA_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t bar, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;"
-               :
-               : "r"(bar), "r"(bytes)
-               : "memory");
 }
 
 }  // namespace mxfa::ptx

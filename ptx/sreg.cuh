@@ -24,37 +24,10 @@ MXFA_DEVICE uint32_t lane_id() {
 // Callers: all 32 lanes, converged.
 MXFA_DEVICE uint32_t warp_id() { return shfl_idx(threadIdx.x / 32, 0); }
 
-// %cluster_ctarank, %cluster_nctarank; sm_90.
+// %cluster_ctarank; sm_90.
 MXFA_DEVICE uint32_t cluster_cta_rank() {
   uint32_t value;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(value));
-  return value;
-}
-
-MXFA_DEVICE uint32_t cluster_cta_count() {
-  uint32_t value;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(value));
-  return value;
-}
-
-// %smid; sm_20.  May change during execution by specification: for traces only.
-MXFA_DEVICE uint32_t sm_id() {
-  uint32_t value;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(value) : : "memory");
-  return value;
-}
-
-// %clock64 -- SM cycles; sm_20.  Ordered against the surrounding memory operations, so that it brackets them.
-MXFA_DEVICE uint64_t clock() {
-  uint64_t value;
-  asm volatile("mov.u64 %0, %%clock64;" : "=l"(value) : : "memory");
-  return value;
-}
-
-// %globaltimer -- nanoseconds; sm_30.
-MXFA_DEVICE uint64_t global_timer() {
-  uint64_t value;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value) : : "memory");
   return value;
 }
 

@@ -30,14 +30,9 @@ namespace mxfa::ptx {
   MXFA_TCGEN05_ST(N, float, "f")
 
 // tcgen05.{ld,st}.sync.aligned.32x32b.xN.b32; N is the extent of the register array.
-MXFA_TCGEN05_LD_ST(1)
-MXFA_TCGEN05_LD_ST(2)
-MXFA_TCGEN05_LD_ST(4)
 MXFA_TCGEN05_LD_ST(8)
 MXFA_TCGEN05_LD_ST(16)
 MXFA_TCGEN05_LD_ST(32)
-MXFA_TCGEN05_LD_ST(64)
-MXFA_TCGEN05_LD_ST(128)
 
 // tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 -- the load, and the maximum of the thread's 32 columns:
 // NaN when any of them is.  PTX 9.0, sm_103a; `maximum` too holds nothing before tcgen05_wait_ld.

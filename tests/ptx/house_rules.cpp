@@ -1,5 +1,6 @@
 // Rules of the house that no compiler checks: where inline assembly lives, what device code includes, that it
 // is ASCII, and that ptx/forms.def lists what the wrappers write.
+#include <map>
 #include <regex>
 
 #include "forms.hpp"
@@ -52,6 +53,13 @@ std::vector<std::string> spelled_opcodes(const std::string& file) {
     result.push_back(std::regex_replace((*it)[1].str(), std::regex("::%[0-9]+"), "::1"));
   }
   return result;
+}
+
+// A form as the headers spell it: one text for both CTA groups, and one for every N.
+std::string as_spelled(std::string text) {
+  text = std::regex_replace(text, std::regex("cta_group::2"), "cta_group::1");
+  text = std::regex_replace(text, std::regex("\\.32x32b\\.x[0-9]+\\.b32"), ".32x32b.x64.b32");
+  return std::regex_replace(text, std::regex("m64n[0-9]+k16"), "m64n64k16");
 }
 
 }  // namespace
@@ -109,6 +117,25 @@ TEST_CASE("ptx/house: inline assembly has no labels", "[style]") {
   }
 }
 
+TEST_CASE("ptx/house: every device function has a caller", "[style]") {
+  std::string code;
+  for (const char* folder : {"ptx", "src"})
+    for (const std::string& file : files_below(folder))
+      for (const std::string& line : code_lines(file))
+        code += std::regex_replace(line, std::regex("\"[^\"]*\""), "") + "\n";
+  const std::regex definition("MXFA_(?:DEVICE|CONSTEXPR)[^;{(]*\\b([a-z]\\w*) *\\(");
+  const std::regex name("[a-z]\\w*");
+  std::map<std::string, int> defined, said;
+  for (std::sregex_iterator it(code.begin(), code.end(), definition), end; it != end; ++it)
+    ++defined[(*it)[1].str()];
+  for (std::sregex_iterator it(code.begin(), code.end(), name), end; it != end; ++it) ++said[it->str()];
+  CHECK(defined.size() > 100);  // the search above still finds the functions
+  for (const auto& [function, times] : defined) {
+    INFO(function);
+    CHECK(said[function] > times);
+  }
+}
+
 TEST_CASE("ptx/house: forms.def lists every instruction the wrappers write", "[style]") {
   int spelled = 0;
   for (const std::string& file : files_below("ptx")) {
@@ -117,7 +144,7 @@ TEST_CASE("ptx/house: forms.def lists every instruction the wrappers write", "[s
       ++spelled;
       INFO(file << ": " << opcode);
       CHECK(std::any_of(forms().begin(), forms().end(),
-                        [&](const Form& form) { return form.text.starts_with(opcode); }));
+                        [&](const Form& form) { return as_spelled(form.text).starts_with(opcode); }));
     }
   }
   CHECK(spelled > 80);  // the search above still finds the wrappers
@@ -126,12 +153,7 @@ TEST_CASE("ptx/house: forms.def lists every instruction the wrappers write", "[s
 TEST_CASE("ptx/house: every form names a header that spells it", "[style]") {
   for (const Form& form : forms()) {
     const std::string file = "ptx/" + form.header + ".cuh";
-    std::string opcode = form.text.substr(0, form.text.find_first_of(" ;"));
-    // The headers spell one text for both CTA groups, and one for every N.
-    opcode = std::regex_replace(opcode, std::regex("cta_group::2"), "cta_group::1");
-    opcode = std::regex_replace(opcode, std::regex("(ld|st)\\.sync\\.aligned\\.32x32b\\.x[0-9]+"),
-                                "$1.sync.aligned.32x32b.x64");
-    opcode = std::regex_replace(opcode, std::regex("m64n[0-9]+k16"), "m64n64k16");
+    const std::string text = as_spelled(form.text), opcode = text.substr(0, text.find_first_of(" ;"));
     INFO(file << ": " << form.text);
     if (opcode.find('.') == std::string::npos) {
       CHECK(source(file).find('"' + opcode + ';') != std::string::npos);
