@@ -17,12 +17,18 @@ void check_alignment(uint64_t address, uint32_t bytes, std::string_view space) {
         fmt::format("{} address {:#x} is not aligned to the access size of {} bytes", space, address, bytes));
 }
 
+// Without a sum that could wrap around.
+bool holds(uint64_t base, uint64_t size, uint64_t address, uint32_t bytes) {
+  const uint64_t offset = address - base;
+  return offset < size && bytes <= size - offset;
+}
+
 // The cached allocation that holds [address, address + bytes), or null.
 const Exec::Range* find_range(Exec& x, uint64_t address, uint32_t bytes) {
   for (const Exec::Range& r : x.global)
-    if (address >= r.begin && address + bytes <= r.end) return &r;
+    if (holds(r.begin, r.end - r.begin, address, bytes)) return &r;
   uint64_t base = 0, size = 0;
-  if (!x.grid->arena->find(address, &base, &size) || address + bytes > base + size) return nullptr;
+  if (!x.grid->arena->find(address, &base, &size) || !holds(base, size, address, bytes)) return nullptr;
   Exec::Range& r = x.global[x.next_range++ & 3];
   r = {base, base + size};
   return &r;

@@ -237,6 +237,8 @@ void mbarrier_arrive_async(Cluster& cluster, uint32_t address, uint32_t count, c
 
 void mbarrier_arrive_copies(Warp& warp, uint32_t address, uint32_t count) {
   Cluster& cluster = *warp.cta->cluster;
+  require_own(warp, address, "cp.async.mbarrier.arrive");
+  load(cluster, address, "cp.async.mbarrier.arrive", &warp);
   observe(*cluster.grid,
           [&](Observer& o) { o.mbarrier_arrive_copies(warp, address, facts(cluster, address).phases); });
   if (count) mbarrier_arrive(warp, address, count, 0, false, false, {Semantics::Relaxed, Scope::Cta});
