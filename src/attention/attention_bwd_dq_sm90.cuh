@@ -449,24 +449,11 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
     uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
     int warp = warp_id();
     if (warp == 0 && elect_one()) {
-      for (int i = 0; i < kSegmentStages; ++i) {
-        mbarrier_init(smem + kSegmentFull + 8 * i, 1);
-        mbarrier_init(smem + kSegmentEmpty + 8 * i, kEmptyCount);
-      }
-      for (int i = 0; i < kQStages; ++i) {
-        mbarrier_init(smem + kQFull + 8 * i, 1);
-        mbarrier_init(smem + kQEmpty + 8 * i, kEmptyCount);
-      }
-      mbarrier_init(smem + kDOutFull, 1);
-      mbarrier_init(smem + kDOutEmpty, kEmptyCount);
-      for (int i = 0; i < kKStages; ++i) {
-        mbarrier_init(smem + kKFull + 8 * i, 1);
-        mbarrier_init(smem + kKEmpty + 8 * i, kEmptyCount);
-      }
-      for (int i = 0; i < kVStages; ++i) {
-        mbarrier_init(smem + kVFull + 8 * i, 1);
-        mbarrier_init(smem + kVEmpty + 8 * i, kEmptyCount);
-      }
+      init_ring(smem + kSegmentFull, smem + kSegmentEmpty, kSegmentStages, kEmptyCount);
+      init_ring(smem + kQFull, smem + kQEmpty, kQStages, kEmptyCount);
+      init_ring(smem + kDOutFull, smem + kDOutEmpty, 1, kEmptyCount);
+      init_ring(smem + kKFull, smem + kKEmpty, kKStages, kEmptyCount);
+      init_ring(smem + kVFull, smem + kVEmpty, kVStages, kEmptyCount);
       fence_mbarrier_init();  // visible to the async proxy, which completes transactions on them
     }
     cta_sync();

@@ -485,14 +485,8 @@ struct AttentionFwdSm90 : AttentionFwdSm90Tables {
     uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
     int warp = warp_id();
     if (warp == 0 && elect_one()) {
-      for (int i = 0; i < kQStages; ++i) {
-        mbarrier_init(smem + kQFull + 8 * i, 1);
-        mbarrier_init(smem + kQEmpty + 8 * i, kEmptyCount);
-      }
-      for (int i = 0; i < kStages; ++i) {
-        mbarrier_init(smem + kKvFull + 8 * i, 1);
-        mbarrier_init(smem + kKvEmpty + 8 * i, kEmptyCount);
-      }
+      init_ring(smem + kQFull, smem + kQEmpty, kQStages, kEmptyCount);
+      init_ring(smem + kKvFull, smem + kKvEmpty, kStages, kEmptyCount);
       fence_mbarrier_init();  // visible to the async proxy, which completes transactions on them
     }
     cta_sync();

@@ -5,6 +5,7 @@
 // never-run phase succeeds at once (PTX ISA 9.7.13.15.16), so the first pass over the ring finds every slot
 // free without anybody arriving.
 #pragma once
+#include "ptx/mbarrier.cuh"
 #include "ptx/types.cuh"
 
 namespace mxfa {
@@ -24,5 +25,13 @@ struct PipelineState {
     }
   }
 };
+
+// The barriers of a ring that one thread fills, by copies whose bytes it announces, and `consumers` free.
+MXFA_DEVICE void init_ring(uint32_t full, uint32_t empty, uint32_t stages, uint32_t consumers) {
+  for (uint32_t i = 0; i < stages; ++i) {
+    ptx::mbarrier_init(full + 8 * i, 1);
+    ptx::mbarrier_init(empty + 8 * i, consumers);
+  }
+}
 
 }  // namespace mxfa
