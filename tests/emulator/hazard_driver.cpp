@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "driver_table.hpp"
+#include "hazard_harness.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa::test;
@@ -170,4 +171,28 @@ TEST_CASE("memory of cuMemAlloc is read once a copy, a fill or a launch has writ
   CHECK(launch(module, from.address, other.address) == CUDA_SUCCESS);
   setenv("MXFA_EMU_CHECK", "on", 1);
   CHECK(launch(module, other.address, to.address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a report says what its warps are about, by the functions of the source", "[hazard]") {
+  const auto at = [](int line, int name, int caller) {
+    return "  .loc 1 " + std::to_string(line) + " 1, function_name $L__info_string" + std::to_string(name) +
+           ", inlined_at 1 " + std::to_string(caller) + " 1\n";
+  };
+  const auto string = [](int number, const std::string& text) {
+    std::string line = "$L__info_string" + std::to_string(number) + ":\n.b8 ";
+    for (const char c : text) line += std::to_string(static_cast<int>(c)) + ", ";
+    return line + "0\n";
+  };
+  // run() calls produce() or consume(), and those put() or get().
+  const mxfa::test::HazardKernel k{
+      {at(50, 0, 90) + at(20, 1, 50) + at(5, 3, 20) + mxfa::test::kStoreTile + at(52, 0, 90),
+       at(51, 0, 90) + at(30, 2, 51) + at(7, 4, 30) + mxfa::test::kLoadTile}};
+  const std::string text = mxfa::test::hazard_text(k) + ".file 1 \"k.cu\"\n.section .debug_str {\n" +
+                           string(0, "_ZN2ns3runEv") + string(1, "_ZN2ns7produceEv") +
+                           string(2, "_ZN2ns5Reads7consumeEv") + string(3, "_Z3putv") + string(4, "_Z3getv") +
+                           "}\n";
+  const auto result = mxfa::test::check_text(text, k, {});
+  INFO(result.report);
+  CHECK(mentions(result.report, {"write, cta 0 warp 0 lane 0 in produce, k.cu:5 in put, inlined at k.cu:20",
+                                 "read, cta 0 warp 1 lane 0 in Reads::consume, k.cu:7 in get"}));
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/report.hpp"
 #include "ptx/ast.hpp"
 
 namespace mxfa::emulator {
@@ -52,10 +53,10 @@ Site Site::of(const Warp& warp) {
 }
 
 std::string describe_site(const Program& program, const std::string& what, const Site& site) {
-  const std::string cuda = program.cuda_line(site.pc);
-  return fmt::format("  {}, cta {} warp {} lane {}{}{}\n      PTX line {}: {}", what, site.rank, site.warp,
-                     site.lane, cuda.empty() ? "" : ", ", cuda, program.ptx_line_number(site.pc),
-                     program.ptx_line(site.pc));
+  const std::string cuda = program.cuda_line(site.pc), role = role_of(program, site.pc);
+  return fmt::format("  {}, cta {} warp {} lane {}{}{}{}\n      PTX line {}: {}", what, site.rank, site.warp,
+                     site.lane, role.empty() ? "" : " in " + role, cuda.empty() ? "" : ", ", cuda,
+                     program.ptx_line_number(site.pc), program.ptx_line(site.pc));
 }
 
 std::string shared_name(const Program& program, const Cta& cta, uint32_t offset) {

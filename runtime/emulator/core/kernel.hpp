@@ -96,6 +96,8 @@ struct Program {
   std::vector<uint64_t>
       addresses;  // parallel to module->variables: device address, shared offset or local offset
   uint32_t shared_reserved = 1024;
+  // By number of function: the inlined calls that all its instructions have in common (role_of).
+  mutable std::map<int32_t, std::vector<std::string>> common_calls;
   Program();
   ~Program();
   // "kernel.ptx line 12: `add.s32 ...` (attention.cuh:34)" for reports.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <set>
 
 #include "core/kernel.hpp"
 #include "core/report.hpp"
@@ -58,8 +59,9 @@ constexpr size_t kLongestPlace = 2000;
 // visit(number, location) for a location and the calls it was inlined at, while it says true.
 // A .loc names the call it was inlined at and no more.  Where that call stands in another inlined function,
 // the compiler has written a .loc of the call's own line close by: before, or after when it turned a loop.
+// Far away it may be that of another copy of the inlined function: good for names alone.
 template <class Visit>
-void follow_calls(const std::vector<ptx::Location>& all, int32_t location, Visit visit) {
+void follow_calls(const std::vector<ptx::Location>& all, int32_t location, int32_t farthest, Visit visit) {
   for (int32_t k = location; all[k].inlined_line;) {
     const ptx::Location& inner = all[k];
     if (!visit(k, inner)) return;
@@ -68,8 +70,8 @@ void follow_calls(const std::vector<ptx::Location>& all, int32_t location, Visit
              all[j].line == inner.inlined_line && all[j].inlined_line;
     };
     int32_t distance = 1;
-    while (distance <= kCallDistance && !is_call(k - distance) && !is_call(k + distance)) ++distance;
-    if (distance > kCallDistance) return;
+    while (distance <= farthest && !is_call(k - distance) && !is_call(k + distance)) ++distance;
+    if (distance > farthest) return;
     k = is_call(k - distance) ? k - distance : k + distance;
   }
 }
@@ -86,7 +88,7 @@ std::string Program::cuda_line(int32_t function, int32_t location) const {
   std::string text = place(l.file, l.line);
   if (const auto it = module->debug_strings.find(l.function_label); it != module->debug_strings.end())
     text += " in " + readable(it->second);
-  follow_calls(all, location, [&](int32_t, const ptx::Location& inner) {
+  follow_calls(all, location, kCallDistance, [&](int32_t, const ptx::Location& inner) {
     text += ", inlined at " + place(inner.inlined_file, inner.inlined_line);
     return text.size() <= kLongestPlace;  // recursion that the compiler unrolled
   });
@@ -99,13 +101,41 @@ std::vector<std::string> inlined_functions(const Program& program, uint32_t pc) 
   const auto [position, function, location] = program.origins[pc];
   if (location < 0 || function < 0) return names;
   const std::vector<ptx::Location>& all = program.module->functions[function].locations;
-  follow_calls(all, location, [&](int32_t k, const ptx::Location&) {
+  follow_calls(all, location, static_cast<int32_t>(all.size()), [&](int32_t k, const ptx::Location&) {
     const auto it = program.module->debug_strings.find(all[k].function_label);
     if (it != program.module->debug_strings.end()) names.push_back(readable(it->second));
     return names.size() < 64;
   });
   std::reverse(names.begin(), names.end());
   return names;
+}
+
+std::string role_of(const Program& program, uint32_t pc) {
+  const std::vector<std::string> calls = inlined_functions(program, pc);
+  if (calls.empty()) return {};
+  const int32_t function = program.origins[pc].function;
+  const auto [common, unknown] = program.common_calls.try_emplace(function, calls);
+  if (unknown) {
+    std::set<int32_t> seen;
+    for (uint32_t other = 0; other < program.origins.size(); ++other) {
+      if (program.origins[other].function != function || !seen.insert(program.origins[other].location).second)
+        continue;
+      const std::vector<std::string> names = inlined_functions(program, other);
+      if (names.empty()) continue;  // the kernel itself
+      const auto differ =
+          std::mismatch(common->second.begin(), common->second.end(), names.begin(), names.end());
+      common->second.erase(differ.first, common->second.end());
+    }
+  }
+  const size_t depth = common->second.size();
+  if (calls.size() < depth + 2) return {};
+  std::string name = calls[depth];
+  if (depth) {  // namespaces that go without saying
+    const std::string& around = common->second.back();
+    const size_t scope = around.rfind("::");
+    if (scope != around.npos && name.starts_with(around.substr(0, scope + 2))) name.erase(0, scope + 2);
+  }
+  return name;
 }
 
 std::string Program::where(uint32_t pc) const {

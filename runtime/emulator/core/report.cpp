@@ -263,10 +263,11 @@ std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::strin
           headline = fmt::format("{}, warp {} waits for {}", cta_name(*cta), warp.index, why);
           headline_rank = rank;
         }
-        const std::string cuda = program.cuda_line(f.pc);
-        table += fmt::format("\n  {} warp {:2} lanes {:#010x} PTX line {}: {}{}\n      waits for {}",
-                             cta_name(*cta), warp.index, f.mask, program.ptx_line_number(f.pc),
-                             program.ptx_line(f.pc), cuda.empty() ? "" : " (" + cuda + ")", why);
+        const std::string cuda = program.cuda_line(f.pc), role = role_of(program, f.pc);
+        table += fmt::format("\n  {} warp {:2} lanes {:#010x}{} PTX line {}: {}{}\n      waits for {}",
+                             cta_name(*cta), warp.index, f.mask, role.empty() ? "" : " in " + role,
+                             program.ptx_line_number(f.pc), program.ptx_line(f.pc),
+                             cuda.empty() ? "" : " (" + cuda + ")", why);
       }
       for (const ConvergenceToken& t : warp.tokens)
         if (t.used && t.arrived)

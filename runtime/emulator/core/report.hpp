@@ -17,5 +17,8 @@ void forget_deadlock();
 const std::string& last_deadlock();
 // Names of the functions that an instruction was inlined from, the outermost first; empty without -lineinfo.
 std::vector<std::string> inlined_functions(const Program& program, uint32_t pc);
+// What the thread that executes an instruction is about, in the words of the source: the outermost inlined
+// function that is not around the whole kernel, and that calls others.  Empty if there is none.
+std::string role_of(const Program& program, uint32_t pc);
 
 }  // namespace mxfa::emulator
