@@ -69,6 +69,11 @@ MXFA_DEVICE void st_shared_v4(uint32_t address, U32x4 v) {
                : "memory");
 }
 
+// st.shared.v2, 8 bytes.
+MXFA_DEVICE void st_shared_v2(uint32_t address, uint32_t x, uint32_t y) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(address), "r"(x), "r"(y) : "memory");
+}
+
 // ld.global, 32 bits.
 MXFA_DEVICE int32_t ld_global_s32(const int32_t* address) {
   int32_t value;
@@ -138,11 +143,10 @@ MXFA_DEVICE void st_global_v2(void* address, uint32_t x, uint32_t y) {
 
 // Under a predicate: no access where it is false.
 MXFA_DEVICE void st_global_v4_if(void* address, U32x4 v, bool predicate) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }"
-      :
-      : "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<uint32_t>(predicate))
-      : "memory");
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }"
+               :
+               : "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(static_cast<uint32_t>(predicate))
+               : "memory");
 }
 
 MXFA_DEVICE void st_global_b32(void* address, uint32_t value) {

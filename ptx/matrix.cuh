@@ -14,6 +14,14 @@ MXFA_DEVICE void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_
                : "memory");
 }
 
+// ... .trans: each matrix is stored transposed; the address is still that of a row of what is stored.
+MXFA_DEVICE void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
 // ldmatrix.sync.aligned.m8n8.x4.shared.b16
 MXFA_DEVICE void ldmatrix_x4(uint32_t address, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -12,11 +12,9 @@
 namespace mxfa {
 namespace {
 
-constexpr int32_t kBoxRows = 64;  // rows of every box that the main kernel loads
+constexpr int32_t kBoxRows = 64;  // rows of a box, unless a step has another number that is no multiple
 constexpr int32_t kDqUnitRows = 8;
-
-// Query rows of a step of the main kernel, backward_rows() of src/attention/attention_bwd_params.cuh.
-int32_t step_rows(int32_t head_dim) { return head_dim == 64 ? 128 : 64; }
+constexpr int32_t kTransposedRows = 80;  // a step of the main kernel that computes dQ transposed
 
 // Overrides of attention_bwd_dq_sm90 are fields of the main kernel's configuration with a prefix; 0: its own.
 constexpr char kDqPrefix[] = "dq_";
@@ -65,6 +63,24 @@ void check_support(const mxfa_attention& a, const mxfa_attention_backward_option
         "dkv_output mxfp8: attn_bwd on {} writes dK and dV in bf16; use dkv_output bf16, and mxfa_quantize "
         "after it",
         arch);
+}
+
+// Query rows of a step: of those that the main kernel has, the overrides may have chosen another.
+void check_step(const KernelConfig& config) {
+  const int64_t rows = config.at("tile_m"), usual = config.at("head_dim") == 64 ? 128 : 64;
+  if (rows == usual) return;
+  if (rows != kTransposedRows || config.at("head_dim") == 64)
+    invalid("kernel.tile_m is {}; with head_dim {} it must be {}", rows, config.at("head_dim"),
+            usual == 128 ? "128" : "64 or 80");
+  const auto only = [&](const char* field, int64_t value, const char* what) {
+    if (config.at(field) != value)
+      invalid("kernel.tile_m is 80, which {}; set kernel.tile_m to 64, or leave that out", what);
+  };
+  only("with_dq", 1, "method split does not take");
+  only("deterministic", 0, "backward.deterministic does not take: it stages dQ");
+  only("square_ds", 0, "block 32x32 does not take");
+  only("direct_chunks", 0, "stages all of dQ: direct_chunks must be 0");
+  only("kv_stages", 1, "leaves room for one stage of K and V: kv_stages must be 1");
 }
 
 // dS is rounded to MXFP8 in square blocks, else to BF16.
@@ -148,8 +164,9 @@ struct Choice {
   BackwardCosts costs;
 };
 
-KeyTilePlan list_key_tiles(const mxfa_plan& plan, bool with_dq) {
+KeyTilePlan list_key_tiles(const mxfa_plan& plan, const KernelConfig& config) {
   const mxfa_attention& a = plan.attention;
+  const bool with_dq = config.at("with_dq") != 0;
   return plan_key_tiles({.q = &plan.q,
                          .k = &plan.k,
                          .heads_q = a.heads_q,
@@ -157,7 +174,7 @@ KeyTilePlan list_key_tiles(const mxfa_plan& plan, bool with_dq) {
                          .broadcast_q = a.broadcast_q != 0,
                          .window_left = plan.window_left,
                          .window_right = plan.window_right,
-                         .tile_rows = step_rows(a.head_dim),
+                         .tile_rows = int32_t(config.at("tile_m")),
                          .multiprocessors = plan.backward.max_ctas,
                          .deterministic = with_dq && plan.backward_options.deterministic != 0,
                          .row_bytes = int64_t{a.head_dim} * (2 + 2 + (with_dq ? 4 : 0)),
@@ -181,7 +198,8 @@ DqTilePlan list_dq_tiles(const mxfa_plan& plan, const KernelConfig& dq) {
 }
 
 // `asked`: kernel.method.
-Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelConfig& dq) {
+Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelConfig& with_dq,
+                     const KernelConfig& without_dq, const KernelConfig& dq) {
   const mxfa_attention& a = plan.attention;
   const bool fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16, mxfp8 = a.dtype == MXFA_MXFP8;
   if (fp16 && asked == BackwardMethod::kSplit)
@@ -191,6 +209,7 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
   if (mxfp8 && asked == BackwardMethod::kSplit)
     invalid("kernel.method is split, but dtype is mxfp8: the split pair has BF16 only; leave it out");
   const bool direct_chunks = override_or(a.kernel, "direct_chunks", -1) >= 0;
+  const bool transposed = with_dq.at("tile_m") == kTransposedRows && override_or(a.kernel, "tile_m", 0) != 0;
   if (direct_chunks && asked == BackwardMethod::kSplit)
     invalid(
         "kernel.direct_chunks: method split never adds dQ in memory; leave direct_chunks out, or choose "
@@ -205,7 +224,7 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
       refuse_with_capacity("kernel.method is split", "choose automatic or one_kernel");
     return choice;
   }
-  KeyTilePlan keys = list_key_tiles(plan, true);
+  KeyTilePlan keys = list_key_tiles(plan, with_dq);
   // More tiles of dQ than this are listed for a caller who asks for them, not to compare.
   constexpr int64_t kMostCompared = int64_t{1} << 22, kTileRows = 64;
   int64_t dq_tiles = 0;  // at most
@@ -215,24 +234,24 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
     invalid("offsets_q: {} tiles of {} rows times {} heads: too many for method split", dq_tiles, kTileRows,
             a.heads_q);
   const bool too_many = asked != BackwardMethod::kSplit && dq_tiles > kMostCompared / a.heads_q;
-  // FP16 changes the result, so it is the caller's and means the one kernel, as chunks do.
-  if (fp16 || mxfp8 || direct_chunks || too_many) {
+  // FP16 changes the result, so it is the caller's and means the one kernel, as chunks and 80 rows do.
+  if (fp16 || mxfp8 || direct_chunks || transposed || too_many) {
     choice.keys = std::move(keys);
     return choice;
   }
-  KeyTilePlan keys_without = list_key_tiles(plan, false);
+  KeyTilePlan keys_without = list_key_tiles(plan, without_dq);
   choice.dq = list_dq_tiles(plan, dq);
-  choice.costs = estimate_backward(
-      {.head_dim = a.head_dim,
-       .deterministic = plan.backward_options.deterministic != 0,
-       .right_mask = plan.window_right >= 0,
-       .key_steps = keys.makespan,
-       .key_steps_without = keys_without.makespan,
-       .dq_blocks = choice.dq.makespan,
-       .dq_rows = int32_t(dq.at("consumer_warpgroups")) * kUnitRows,
-       .dq_keys = int32_t(dq.at("tile_n")),
-       .row_heads = double(plan.q.total()) * a.heads_q,
-       .multiprocessors = plan.backward.max_ctas});
+  choice.costs = estimate_backward({.head_dim = a.head_dim,
+                                    .deterministic = plan.backward_options.deterministic != 0,
+                                    .right_mask = plan.window_right >= 0,
+                                    .key_rows = int32_t(with_dq.at("tile_m")),
+                                    .key_steps = keys.makespan,
+                                    .key_steps_without = keys_without.makespan,
+                                    .dq_blocks = choice.dq.makespan,
+                                    .dq_rows = int32_t(dq.at("consumer_warpgroups")) * kUnitRows,
+                                    .dq_keys = int32_t(dq.at("tile_n")),
+                                    .row_heads = double(plan.q.total()) * a.heads_q,
+                                    .multiprocessors = plan.backward.max_ctas});
   const bool faster = choice.costs.split < choice.costs.one_kernel;
   if (asked == BackwardMethod::kSplit || (asked == BackwardMethod::kAutomatic && faster))
     choice.method = BackwardMethod::kSplit;
@@ -399,14 +418,17 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
       {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
       dq_overrides(config).c_str());
   plan->backward.max_ctas = resident_ctas(context.driver, config);
-  const Choice choice = choose_method(*plan, BackwardMethod(config.at("method")), dq_config);
+  const Choice choice =
+      choose_method(*plan, BackwardMethod(config.at("method")), config, main_config(false), dq_config);
   const bool split = choice.method == BackwardMethod::kSplit;
   if (split) {
     config = main_config(false);
     for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
   }
   config.set("method", int32_t(choice.method));
-  std::vector<ConfigField> beside{{"head_dim", attention.head_dim}, {"dq_fp16", dq_fp16, true}};
+  check_step(config);
+  std::vector<ConfigField> beside{
+      {"head_dim", attention.head_dim}, {"tile_m", int32_t(config.at("tile_m"))}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);
   const auto load = [&](const KernelConfig& of) {
     return &context.kernel(of, sizeof(abi::AttentionBackwardParams));
@@ -482,10 +504,12 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
     return mxfp8 ? expanded_operand(plan, index, workspace) : given;
   };
   const mxfa_tensor d_o = operand(3, args.d_o);
-  params.q = map(operand(0, args.q), a.heads_q, "Q");
+  const auto step_rows = int32_t(plan.kernel->tables.tile_rows);
+  const int32_t q_box_rows = step_rows % kBoxRows == 0 ? kBoxRows : step_rows;
+  params.q = map(operand(0, args.q), a.heads_q, "Q", q_box_rows);
   params.k = map(operand(1, args.k), a.heads_kv, "K");
   params.v = map(operand(2, args.v), a.heads_kv, "V");
-  params.d_out = map(d_o, a.heads_q, "dO");
+  params.d_out = map(d_o, a.heads_q, "dO", q_box_rows);
   params.o = address(args.o.data), params.stride_o = args.o.row_stride;
   params.d_out_rows = address(d_o.data), params.stride_d_out = d_o.row_stride;
   params.lse = address(args.lse);

@@ -33,6 +33,7 @@ struct BackwardCosts {
 struct BackwardWork {
   int32_t head_dim;
   bool deterministic, right_mask;
+  int32_t key_rows;          // query rows of a step of the one kernel
   double key_steps;          // makespan of the one kernel's list (attention_backward_tiles.hpp)
   double key_steps_without;  // of the list without dQ
   double dq_blocks;          // makespan of DqTilePlan ...

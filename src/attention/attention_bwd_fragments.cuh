@@ -13,8 +13,9 @@ using namespace ptx;
 
 // Writes a warp's 16 rows of a 64 x D accumulator (ptx/wgmma.cuh) times `scale` to global memory.  `scratch`:
 // 2048 bytes of shared memory of this warp alone.  Whole 128-byte lines leave: a fragment holds 4 bytes of
-// each of 8 rows an instruction, rows come out of `scratch` 8 lanes x 16 bytes wide.
-template <int kD>
+// each of 8 rows an instruction, rows come out of `scratch` 8 lanes x 16 bytes wide.  kTransposed: each 8 x 8
+// of the fragment has its rows and columns exchanged.
+template <int kD, bool kTransposed = false>
 MXFA_DEVICE void store_warp_rows(const float (&x)[kD / 2], float scale, uint32_t scratch,
                                  bf16_bits* first_row, int64_t stride, int rows, int lane) {
 #pragma unroll
@@ -31,7 +32,12 @@ MXFA_DEVICE void store_warp_rows(const float (&x)[kD / 2], float scale, uint32_t
         r[j] = cvt_rn_bf16x2_f32(x[i + 1] * scale, x[i] * scale);
       }
       int chunk = 2 * step + lane / 16;
-      stmatrix_x4(scratch + row * kRow + ((chunk ^ (row & 7)) << 4), r[0], r[1], r[2], r[3]);
+      const uint32_t address = scratch + row * kRow + ((chunk ^ (row & 7)) << 4);
+      if constexpr (kTransposed) {
+        stmatrix_x4_trans(address, r[0], r[1], r[2], r[3]);
+      } else {
+        stmatrix_x4(address, r[0], r[1], r[2], r[3]);
+      }
     }
     warp_sync();
     int chunk = lane % 8;

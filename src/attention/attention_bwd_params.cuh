@@ -1,6 +1,7 @@
 // What the backward kernels share: parameters and the layout of the workspace.
 //
-//   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R = backward_rows(D) query rows R x
+//   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R query rows, the step of the main
+//   kernel, R x
 //                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
 //                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.  MXFP8: 8 - LSE *
 //                   log2(e), and dQ and dK carry the factor 256 until the end (attention_bwd_mx.cuh).
@@ -8,7 +9,9 @@
 //                   order in which a warp holds accumulators, so that it adds 512 contiguous bytes at a time.
 //                   FP32: [16 channels][lane][4]; lane l has row l/4 and columns 2 (l % 4), the next, and
 //                   those 8 further on.  FP16, times 2^dq_scale_log2: [32 channels][lane][8], those 16 and 24
-//                   further on as well.
+//                   further on as well.  R = 80: the 10 units of a tile, or as many as the sequence has left,
+//                   lie together as [16 channels][units][lane][4], and lane l has channels l/4 and 8 further
+//                   on, of each rows 2 (l % 4) and the next.
 // A sequence starts on a tile and on a unit of its own, so that none holds rows of two: sequence b at
 // offsets_q[b] / rows + b, which leaves every sequence ceil(len / rows) of them, the whole batch
 // offsets_q[batch] / rows + batch.  With broadcast_q the statistics of sequence b start at
@@ -24,10 +27,11 @@
 namespace mxfa {
 
 struct AttentionBackwardParams {
-  TensorMap q, k, v, d_out;  // ragged, boxes of 64 rows x 64 elements, 128-byte swizzle
-  uint64_t o, d_out_rows;    // bf16 [rows_o, heads_q, D]
-  uint64_t lse;              // float [heads_q, rows_o], natural logarithm
-  uint64_t dq, dk, dv;       // bf16 [tokens, heads, D]
+  // Ragged, boxes of 64 rows x 64 elements (q and d_out where R = 80: 80 rows), 128-byte swizzle.
+  TensorMap q, k, v, d_out;
+  uint64_t o, d_out_rows;  // bf16 [rows_o, heads_q, D]
+  uint64_t lse;            // float [heads_q, rows_o], natural logarithm
+  uint64_t dq, dk, dv;     // bf16 [tokens, heads, D]
   uint64_t statistics;
   uint64_t dq_accumulator;  // 0 for prepare: nothing to be zeroed
   uint64_t turns;           // 0 without `deterministic`
@@ -65,7 +69,7 @@ struct AttentionBackwardDqParams {
   int32_t window_left, window_right;
 };
 
-// Query rows a tile, R: a step of the main kernel, 64 KB of registers for its scores.
+// Query rows a tile, R, unless the main kernel's configuration says 80: 64 KB of registers for its scores.
 MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
 
 inline constexpr int kDqUnit = 8;

@@ -14,9 +14,9 @@ namespace mxfa {
 
 using namespace ptx;
 
-template <int kD, bool kDqFp16, bool kMxfp8>
+template <int kD, int kRows, bool kDqFp16, bool kMxfp8>
 struct AttentionBwdPrepare {
-  static constexpr int kThreads = 256, kRows = backward_rows(kD);
+  static constexpr int kThreads = 256;
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
   static constexpr int kRowsAPass = kThreads / kLanes, kPasses = kRows / kRowsAPass;
 
@@ -130,7 +130,7 @@ struct AttentionBwdPrepare {
 
 }  // namespace mxfa
 
-using Prepare = mxfa::AttentionBwdPrepare<Config::head_dim, Config::dq_fp16, Config::mxfp8>;
+using Prepare = mxfa::AttentionBwdPrepare<Config::head_dim, Config::tile_m, Config::dq_fp16, Config::mxfp8>;
 
 MXFA_PUBLISH_TABLES(attention_bwd_prepare, Prepare::kTables);
 

@@ -57,7 +57,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
 
   // ---- producer: one thread ---------------------------------------------------------------------------
-  // Boxes of 64 rows, `boxes` of them, of all panels.
+  // Boxes of 64 rows (a step of 80 rows: one of 80), `boxes` of them, of all panels.
   MXFA_DEVICE static void load_rows(const TensorMap& map, uint32_t destination, uint32_t panel_bytes,
                                     int boxes, uint32_t bar, int head, Sequence sequence, int first) {
     for (int box = 0; box < boxes; ++box) {
@@ -109,13 +109,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         uint32_t stage = smem + ring.stage * kQStageBytes;
         uint32_t q_full = smem + kQFull + 8 * ring.stage, d_out_full = smem + kDOutFull + 8 * ring.stage;
         mbarrier_arrive_expect_tx(q_full, kQBytes + kStatisticsBytes);
-        load_rows(p.q, stage + kQOffset, kQPanel, kTileM / 64, q_full, head, source.q, kTileM * m);
+        load_rows(p.q, stage + kQOffset, kQPanel, kQBoxes, q_full, head, source.q, kTileM * m);
         bulk_load(smem + kStatisticsOffset + ring.stage * kStatisticsBytes,
                   statistics + (int64_t(head) * p.stat_tiles + source.stat_tile + m) * (kStatisticsBytes / 4),
                   kStatisticsBytes, q_full);
         mbarrier_arrive_expect_tx(d_out_full, kQBytes);
-        load_rows(p.d_out, stage + kDOutOffset, kQPanel, kTileM / 64, d_out_full, head, source.d_out,
-                  kTileM * m);
+        load_rows(p.d_out, stage + kDOutOffset, kQPanel, kQBoxes, d_out_full, head, source.d_out, kTileM * m);
         ring.advance();
         next(t, m);
         if (m == t.m_start) ++head;
@@ -141,11 +140,17 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     MXFA_DEVICE uint32_t d_out() const { return smem + kDOutOffset + ring.stage * kQStageBytes; }
 
     // S^T = K Q^T, dP^T = V dO^T: both operands K-major.  16 channels = 32 bytes, four steps a panel.
+    // kTied: `d` is read as well, with nothing of it added, so that it keeps its registers.
+    template <bool kTied>
     MXFA_DEVICE void issue_scores(float (&d)[kTileM / 2], uint32_t keys, uint32_t queries) {
       uint64_t a = wgmma_descriptor(keys + group * kBox, 16, 1024, Swizzle::k128B);
       uint64_t b = wgmma_descriptor(queries, 16, 1024, Swizzle::k128B);
       wgmma_fence();
-      wgmma_bf16_ss_first<0, 0>(d, a, b);
+      if constexpr (kTied) {
+        wgmma_bf16_ss<0, 0>(d, a, b, false);
+      } else {
+        wgmma_bf16_ss_first<0, 0>(d, a, b);
+      }
 #pragma unroll
       for (int step = 1; step < kD / 16; ++step)
         wgmma_bf16_ss<0, 0>(d, descriptor_advance(a, (step / 4) * kKvPanel + (step % 4) * 32),
@@ -155,13 +160,14 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     // The descriptors of K and V are the same in every step of a tile.  `hidden` is 0, which ptxas does not
     // know: it would keep all of them in uniform registers and spill others to memory.
     MXFA_DEVICE static uint32_t hidden(const PipelineState<kQStages>& at) { return at.stage & 0x400; }
+    template <bool kTied>
     MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at) {
       mbarrier_wait(smem + kQFull + 8 * at.stage, at.phase);
-      issue_scores(s, keys() + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
+      issue_scores<kTied>(s, keys() + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
     }
     MXFA_DEVICE void start_dp(float (&dp)[kTileM / 2], const PipelineState<kQStages>& at) {
       mbarrier_wait(smem + kDOutFull + 8 * at.stage, at.phase);
-      issue_scores(dp, keys() + hidden(at) + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
+      issue_scores<false>(dp, keys() + hidden(at) + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
     }
     // dV += P^T dO, dK += dS^T Q: B is queries x channels, N-major, panels of 64 channels.
     MXFA_DEVICE void issue_gradient(float (&d)[kD / 2], const uint32_t (&a)[kTileM / 4], uint32_t queries) {
@@ -210,18 +216,21 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     MXFA_DEVICE void store_ds(const uint32_t (&ds_bf16)[kTileM / 4]) {
       // stmatrix x4: lane l gives the address of row l%8 of matrix l/8; matrices are (keys 0-7 | 8-15) x
       // (queries 0-7 | 8-15).
-      int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1);
-      // The swizzle is an exclusive or, and so is the way from one step of 16 queries to the next.
-      uint32_t address = ds_box(ds.stage, group) + row * 128 + (((lane / 16) ^ (row & 7)) << 4);
+      int row = 16 * warp + lane % 8 + 8 * ((lane / 8) & 1), half = lane / 16;
+      // 64 queries wide, 128-byte swizzle: an exclusive or, and so is the way from one step of 16 queries to
+      // the next.  80 queries: 16 wide, 32-byte swizzle, one step behind the other.
+      uint32_t address = ds_box(ds.stage, group) + (kDqTransposed ? row * 32 + ((half ^ (row / 4 % 2)) << 4)
+                                                                  : row * 128 + ((half ^ (row & 7)) << 4));
 #pragma unroll
       for (int step = 0; step < kTileM / 16; ++step)
-        stmatrix_x4((address ^ ((step % 4) << 5)) + (step / 4) * kBox, ds_bf16[4 * step],
-                    ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
+        stmatrix_x4(
+            kDqTransposed ? address + step * kDsStep : (address ^ ((step % 4) << 5)) + (step / 4) * kBox,
+            ds_bf16[4 * step], ds_bf16[4 * step + 1], ds_bf16[4 * step + 2], ds_bf16[4 * step + 3]);
       fence_proxy_async_shared_cta();  // written by ordinary stores, read by wgmma through the async proxy
     }
 
     // One query tile, S^T and dP^T in flight, in this order.  Leaves in flight: dV, the late dQ, and dK.
-    MXFA_DEVICE void step(float (&s)[kTileM / 2], float (&dp)[kTileM / 2], float (&acc)[kUnitN / 2],
+    MXFA_DEVICE void step(float (&s)[kTileM / 2], float (&dp)[kTileM / 2], float (&acc)[kDqColumns / 2],
                           const Visible& seen, int m) {
       uint32_t statistics =
           smem + kStatisticsOffset + ring.stage * kStatisticsBytes + 8 * (lane % 4);  // two columns a chunk
@@ -288,11 +297,20 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     }
     // dQ of the late step alone.
     MXFA_DEVICE void finish_dq() {
-      float acc[kUnitN / 2];
+      float acc[kDqColumns / 2];
       issue_dq(acc);
       wgmma_wait<0>();
       wgmma_pin(acc);
       if (add_dq(acc)) flush_dq();
+    }
+
+    template <int kOwn>
+    MXFA_DEVICE static auto& dq_registers(float (&s)[kTileM / 2], float (&own)[kOwn]) {
+      if constexpr (kDqTransposed) {
+        return s;
+      } else {
+        return own;
+      }
     }
 
     // The step is over but for its dQ.
@@ -315,10 +333,11 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     // Steps from query tile m on, as long as this warpgroup sees them: each starts the one behind it.
     MXFA_DEVICE void walk_seen(const Tile& t, const Visible& seen, int& m, int& unit, int& left) {
       float s[kTileM / 2], dp[kTileM / 2];
-      start_s(s, ring);
+      start_s<false>(s, ring);
       start_dp(dp, ring);
       for (;;) {
-        float acc[kUnitN / 2];
+        float own[kDqColumns / 2];
+        auto& acc = dq_registers(s, own);
         step(s, dp, acc, seen, m);
         uint32_t empty = smem + kQEmpty + 8 * ring.stage;
         bool staged = false;
@@ -339,8 +358,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
           advance(t, m, unit);
           return;
         }
-        start_s(s, at);   // in the registers dQ had
-        wgmma_wait<1>();  // dK: the next dP^T takes the registers of P^T and dS^T
+        start_s<kDqTransposed>(s, at);  // in the registers dQ had
+        wgmma_wait<1>();                // dK: the next dP^T takes the registers of P^T and dS^T
         if (lane == 0) mbarrier_arrive(empty);
         start_dp(dp, at);
         if (staged) flush_dq();

@@ -73,21 +73,30 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
     // times K (keys x channels: B is N-major).  Without a late step a product is computed all the same, of
     // this tile's K with itself, and dropped: ptxas serialises every wgmma of the kernel when some stand in a
     // branch.
-    MXFA_DEVICE void issue_dq(float (&acc)[kUnitN / 2]) {
+    MXFA_DEVICE void issue_dq(float (&acc)[kDqColumns / 2]) {
       if (kDeterministic && late) take_turn();
       if (late) mbarrier_wait(smem + kDsFull + 8 * (ds.stage ^ 1), ds.stage == 0 ? ds.phase ^ 1 : ds.phase);
-      uint64_t a = wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox, 1024, Swizzle::k128B);
-      uint64_t b = wgmma_descriptor(late_keys + panel() * kKvPanel, kKvPanel, 1024, Swizzle::k128B);
+      const uint64_t ds_t = kDqTransposed ? wgmma_descriptor(late_ds, kDsStep, 256, Swizzle::k32B)
+                                          : wgmma_descriptor(late_ds + (kSplitRows ? group * kBox : 0), kBox,
+                                                             1024, Swizzle::k128B);
+      const uint64_t k = wgmma_descriptor(late_keys + panel() * kKvPanel, kKvPanel, 1024, Swizzle::k128B);
+      constexpr int kDs16Keys = kDqTransposed ? 16 * 32 : 16 * 128;
       wgmma_fence();
-      wgmma_bf16_ss_first<1, 1>(acc, a, b);
 #pragma unroll
-      for (int step = 1; step < 4 * kCompute; ++step)  // 16 keys = 16 rows of 128 bytes
-        wgmma_bf16_ss<1, 1>(acc, descriptor_advance(a, (step / 4) * kDsBytes + (step % 4) * 2048),
-                            descriptor_advance(b, step * 2048), true);
+      for (int step = 0; step < 4 * kCompute; ++step) {  // of 16 keys
+        const uint64_t ds_step = descriptor_advance(ds_t, (step / 4) * kDsBytes + (step % 4) * kDs16Keys);
+        const uint64_t k_step = descriptor_advance(k, step * 16 * 128);
+        const uint64_t a = kDqTransposed ? k_step : ds_step, b = kDqTransposed ? ds_step : k_step;
+        if (step == 0) {
+          wgmma_bf16_ss_first<1, 1>(acc, a, b);
+        } else {
+          wgmma_bf16_ss<1, 1>(acc, a, b, true);
+        }
+      }
       wgmma_commit();
     }
     // ... is complete: adds it to the workspace, or stages it for flush_dq (true).
-    MXFA_DEVICE bool add_dq(const float (&acc)[kUnitN / 2]) {
+    MXFA_DEVICE bool add_dq(const float (&acc)[kDqColumns / 2]) {
       if (!late) return false;
       // The step has become the one before the last.
       if (lane == 0) {
@@ -95,6 +104,13 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
         if (late_release >= 0) mbarrier_arrive(smem + kKvEmpty + 8 * late_release);
       }
       late = false;
+      if constexpr (kDqTransposed) {
+        return stage_transposed(acc);
+      } else {
+        return add_or_stage(acc);
+      }
+    }
+    MXFA_DEVICE bool add_or_stage(const float (&acc)[kDqColumns / 2]) {
       if (late_rows <= 16 * warp) return false;  // rows past the end are the next sequence's
       int chunks = dq_chunks();
       uint8_t* out = dq_address() + 16 * lane;
@@ -115,8 +131,7 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
         }
       }
       if (kStagedChunks == 0 || chunks <= kDirectChunks) return false;
-      if (elect_one()) bulk_wait_group_read<0>();
-      warp_sync();  // the buffer has been read
+      acquire_staging();
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -125,13 +140,37 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
                        dq_words(acc, c, half));
       return true;
     }
+    // Of a unit a lane has two rows of two channels.
+    MXFA_DEVICE bool stage_transposed(const float (&acc)[kDqColumns / 2]) {
+      if (sixteen() >= kD / 16) return false;  // D = 96 has half a second panel
+      acquire_staging();
+#pragma unroll
+      for (int unit = 0; unit < kTileM / kDqUnit; ++unit) {
+        const float* x = acc + 4 * unit;
+        const uint32_t to = staging() + kUnitBytes * unit + kUnitBytes / 32 * lane;
+        if constexpr (kDqFp16) {
+          const float by = p.dq_scale;
+          st_shared_v2(to, cvt_rn_f16x2_f32(x[1] * by, x[0] * by), cvt_rn_f16x2_f32(x[3] * by, x[2] * by));
+        } else {
+          st_shared_v4(to, {float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3])});
+        }
+      }
+      return true;
+    }
+    // This warp's channels, of dQ^T: 16 from 16 times this on.
+    MXFA_DEVICE int sixteen() const { return 4 * group + warp; }
+    // What was staged before has been read.
+    MXFA_DEVICE void acquire_staging() {
+      if (elect_one()) bulk_wait_group_read<0>();
+      warp_sync();
+    }
     // The late step's accumulators of this warp's first unit, from this warpgroup's panel on.
     MXFA_DEVICE uint8_t* dq_address() const {
       return pointer<uint8_t>(p.dq_accumulator) + int64_t(late_unit + 2 * warp) * dq_unit_bytes(kD, kDqFp16) +
              panel() * 8 * kChunkBytes;
     }
     // This lane's 16 bytes of row lane/4 (+ 8 half) and kChunksAnAdd chunks.
-    MXFA_DEVICE U32x4 dq_words(const float (&acc)[kUnitN / 2], int c, int half) const {
+    MXFA_DEVICE U32x4 dq_words(const float (&acc)[kDqColumns / 2], int c, int half) const {
       const float* x = acc + 4 * c + 2 * half;
       if constexpr (!kDqFp16) return {float_bits(x[0]), float_bits(x[1]), float_bits(x[4]), float_bits(x[5])};
       const float by = p.dq_scale;
@@ -143,6 +182,15 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
       fence_proxy_async_shared_cta();  // the bulk copy reads through the async proxy
       warp_sync();
       if (!elect_one()) return;
+      if constexpr (kDqTransposed) {
+        // The units of a step that the sequence has, one after the other for each 16 channels.
+        const int bytes = kUnitBytes * min_of(ceil_div(late_rows, kDqUnit), kTileM / kDqUnit);
+        bulk_reduce(pointer<uint8_t>(p.dq_accumulator) + int64_t(late_unit) * dq_unit_bytes(kD, kDqFp16) +
+                        sixteen() * bytes,
+                    staging(), bytes);
+        bulk_commit_group();
+        return;
+      }
       uint32_t bytes = kChunkBytes * (dq_chunks() - kDirectChunks);
       uint8_t* out = dq_address() + kChunkBytes * kDirectChunks;
       bulk_reduce(out, staging(), bytes);

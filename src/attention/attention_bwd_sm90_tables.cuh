@@ -29,7 +29,7 @@ struct AttentionBwdSm90Tables {
   static constexpr bool kMxfp8 = Config::mxfp8, kSquareDs = Config::square_ds;
   static_assert(kMxfp8 || !kSquareDs, "square blocks are MXFP8's");
   static constexpr float kDvScale = kMxfp8 ? kMxUnscale : 1.0f;
-  static constexpr int kTileM = backward_rows(kD), kTileN = 64 * kCompute;
+  static constexpr int kTileM = Config::tile_m, kTileN = 64 * kCompute;
   static constexpr int kThreads = 128 * (kCompute + 1);
   // Tiles of keys add to dQ in the order of the list: each warp waits for its turn (AttentionBwdSm90).
   static constexpr bool kDeterministic = Config::deterministic;
@@ -41,15 +41,27 @@ struct AttentionBwdSm90Tables {
   // fills it with zeros).  A run of 64 rows of a panel is one TMA box.
   static constexpr int kPanels = (kD + 63) / 64;
   static constexpr int kBox = 64 * 128;
-  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM / 64 * kBox;
+  static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM * 128;
   static constexpr int kKvBytes = kPanels * kKvPanel, kQBytes = kPanels * kQPanel;
   static constexpr int kStatisticsBytes = 8 * kTileM;
-  static constexpr int kDsBytes = kTileM / 64 * kBox;  // of one compute warpgroup
+  static constexpr int kQBoxes = kTileM % 64 == 0 ? kTileM / 64 : 1;
+  static constexpr int kDsBytes = kTileM * 128;  // of one compute warpgroup
   // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
-  // rows.
-  static constexpr int kUnitN = 64;
-  static constexpr int kStagingBytes = kStagedChunks * 2 * kChunkBytes;  // of one warp
+  // rows.  80 rows are no whole number of a product's 64: then it computes dQ^T, 64 channels x 80 rows.
+  // Its 40 accumulators are then those of S^T by name: 208 of a thread's 240 registers are accumulators, and
+  // where ptxas may choose, it finds no room for them and serialises every wgmma (C7512).
+  static constexpr bool kDqTransposed = kTileM == 80;
+  static constexpr int kDsStep = 64 * 32;  // then dS lies in columns of 16 rows, 32 bytes a key
+  static constexpr int kDqColumns = kDqTransposed ? kTileM : 64;
+  // What a warp has of a unit of 8 rows then: 16 channels.
+  static constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16) / (kD / 16);
+  static constexpr int kStagingBytes =  // of one warp
+      kDqTransposed ? kTileM / kDqUnit * kUnitBytes : kStagedChunks * 2 * kChunkBytes;
   static constexpr bool kSplitRows = kTileM == 128;
+  static_assert(kTileM == backward_rows(kD) || (kTileM == 80 && kD > 64), "tile_m");
+  static_assert(kTileM == backward_rows(kD) || kWithDq, "attention_bwd_dq_sm90 reads the same statistics");
+  static_assert(!kDqTransposed || (kDirectChunks == 0 && !kSquareDs),
+                "80 rows: all of dQ is staged, and there are no blocks of 32 x 32");
   // dV is issued before dS is stored, or between that and dQ (measured, docs/hopper.md).
   static constexpr bool kDvBeforeDs = Config::dv_before_ds;
 
