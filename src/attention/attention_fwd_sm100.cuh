@@ -122,10 +122,6 @@ MXFA_DEVICE void load(const Context& c) {
 // on the same accumulator; that an MMA also finishes reading before a later one overwrites its operands is
 // how the tensor pipe works (docs, "In-order tensor pipe").
 inline constexpr ptx::Swizzle kSwizzle = kPanelRowBytes == 128 ? ptx::Swizzle::k128B : ptx::Swizzle::k64B;
-inline constexpr uint32_t kStepBytes = 32;  // K of an instruction: 16 BF16 or 32 E4M3
-inline constexpr uint32_t kStepTokens = kStepBytes / kElementBytes;
-inline constexpr uint32_t kQkSteps = kD / kStepTokens, kPvSteps = kTile / kStepTokens;
-inline constexpr uint32_t kFirstPvSteps = kPvSteps * 3 / 4;  // their P comes with p_full
 
 struct Mma {
   const Context& c;
@@ -136,9 +132,7 @@ struct Mma {
   uint32_t s_unread = 0;                // bit a stage: the latest S has not been waited for to be read
   uint32_t parity_k = 0, parity_v = 0;  // which copy of the dedicated scale columns
   bool first_block = true;              // of the kernel
-  // The block whose P V comes next: for each stage, whether it takes part and how.
-  static constexpr uint32_t kActive = 1, kFirst = 4, kLast = 16;  // << stage
-  uint32_t pending = 0;
+  uint32_t pending = 0;                 // the parts of the block whose P V comes next
   uint32_t pending_steps = 0;
   // Descriptors of the start of shared memory; each operand lies a constant and a stage further.
   uint64_t k_major = ptx::smem_descriptor_k_major(c.shared, kSwizzle);
@@ -190,7 +184,6 @@ struct Mma {
     }
 #pragma unroll
     for (uint32_t step = 0; step < kQkSteps; ++step) {
-      constexpr uint32_t kStepsOfPanel = kPanelRowBytes / kStepBytes;
       const uint32_t offset = step / kStepsOfPanel * kPanelBytes + step % kStepsOfPanel * kStepBytes;
       const uint64_t a_step = ptx::descriptor_advance(a, offset), b_step = ptx::descriptor_advance(b, offset);
       if constexpr (kMxfp8) {
@@ -297,15 +290,7 @@ struct Mma {
       // they have finished its tile, and a tile without blocks takes no P V along.
       if (kLaunchControl && pending != 0 && blocks.first() >= blocks.end()) step(0, 0);
       for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
-        uint32_t current = 0;
-#pragma unroll
-        for (uint32_t stage = 0; stage < kStages; ++stage) {
-          const BlockRange range = blocks.stage[stage];
-          if (!range.contains(block)) continue;
-          current |= kActive << stage;
-          if (block == range.end - 1) current |= kFirst << stage;
-          if (block == range.first) current |= kLast << stage;
-        }
+        const uint32_t current = blocks.parts(block);
         const int32_t tokens = min_of(tile.k.length - block * int32_t(kTile), int32_t(kTile));
         // Here and not ahead of the tiles: without a block nothing would wait for the copy before the columns
         // are deallocated.

@@ -107,20 +107,13 @@ MXFA_DEVICE void load(const Context& c) {
 // the same addresses.  The descriptors are those of the first CTA; the second reads its own memory with them.
 inline constexpr uint32_t kPairM = 2 * kTile;
 inline constexpr uint16_t kBothCtas = 3;
-inline constexpr uint32_t kStepBytes = 32;  // K of an instruction: 16 BF16
-inline constexpr uint32_t kStepTokens = kStepBytes / kElementBytes;
-inline constexpr uint32_t kQkSteps = kD / kStepTokens, kPvSteps = kTile / kStepTokens;
-inline constexpr uint32_t kFirstPvSteps = kPvSteps * 3 / 4;  // their P comes with p_full
-inline constexpr uint32_t kStepsOfPanel = kPanelRowBytes / kStepBytes;
 
 struct Mma {
   const Context& c;
   PipelineState<kKvStages> kv = PipelineState<kKvStages>::consumer();
   StagePhases q_full = StagePhases::consumer();
   StagePhases p_full = StagePhases::consumer();  // also p_last
-  // The block whose P V comes next: for each stage, whether it takes part and how.
-  static constexpr uint32_t kActive = 1, kFirst = 4, kLast = 16;  // << stage
-  uint32_t pending = 0;
+  uint32_t pending = 0;                          // the parts of the block whose P V comes next
   uint32_t pending_steps = 0;
   uint64_t k_major = ptx::smem_descriptor_k_major(c.shared, ptx::Swizzle::k128B);
   uint64_t mn_major = ptx::smem_descriptor_mn_major(c.shared, kPanelBytes, ptx::Swizzle::k128B);
@@ -221,15 +214,7 @@ struct Mma {
     for (Tiles<Walker::kThread> tile(c); tile.valid(); tile.next()) {
       const TileBlocks blocks(tile);
       for (int32_t block = blocks.end() - 1; block >= blocks.first(); --block) {
-        uint32_t current = 0;
-#pragma unroll
-        for (uint32_t stage = 0; stage < kStages; ++stage) {
-          const BlockRange range = blocks.stage[stage];
-          if (!range.contains(block)) continue;
-          current |= kActive << stage;
-          if (block == range.end - 1) current |= kFirst << stage;
-          if (block == range.first) current |= kLast << stage;
-        }
+        const uint32_t current = blocks.parts(block);
         const int32_t tokens = min_of(tile.k.length - block * int32_t(kTile), int32_t(kTile));
         step(current, ceil_div(uint32_t(tokens), kStepTokens));
       }

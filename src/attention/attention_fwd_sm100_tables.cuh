@@ -50,6 +50,11 @@ inline constexpr uint32_t kPanelRowBytes = panel_row_bytes(kD * kElementBytes);
 inline constexpr uint32_t kPanelBytes = kTile * kPanelRowBytes;
 inline constexpr uint32_t kPanels = ceil_div(kD * kElementBytes, kPanelRowBytes);
 inline constexpr uint32_t kTileBytes = kPanels * kPanelBytes;
+// K of an MMA: 16 BF16 or 32 E4M3.
+inline constexpr uint32_t kStepBytes = 32, kStepTokens = kStepBytes / kElementBytes;
+inline constexpr uint32_t kStepsOfPanel = kPanelRowBytes / kStepBytes;
+inline constexpr uint32_t kQkSteps = kD / kStepTokens, kPvSteps = kTile / kStepTokens;
+inline constexpr uint32_t kFirstPvSteps = kPvSteps * 3 / 4;  // their P comes with p_full
 // Of K and V a CTA of a pair holds its half.
 inline constexpr uint32_t kKvTileBytes = kTileBytes / kCtas;
 // A tile and its scales arrive on one barrier, that of a pair's first CTA for both.

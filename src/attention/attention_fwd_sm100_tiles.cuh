@@ -96,6 +96,9 @@ struct Tile {
   }
 };
 
+// What a block is to a stage: one that it walks, the first of its walk, the last.
+inline constexpr uint32_t kActive = 1, kFirst = 4, kLast = 16;  // << stage
+
 // The blocks of a tile: what either stage walks.  Both ranges move to later keys from stage 0 to stage 1, and
 // no block between them is left out, because neighbouring rows see neighbouring keys.
 struct TileBlocks {
@@ -104,6 +107,19 @@ struct TileBlocks {
   MXFA_DEVICE explicit TileBlocks(const Tile& tile) : stage{tile.blocks(0), tile.blocks(1)} {}
   MXFA_DEVICE int32_t first() const { return stage[0].empty() ? stage[1].first : stage[0].first; }
   MXFA_DEVICE int32_t end() const { return stage[1].empty() ? stage[0].end : stage[1].end; }
+
+  // What a block is to both stages.
+  MXFA_DEVICE uint32_t parts(int32_t block) const {
+    uint32_t parts = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kStages; ++i) {
+      if (!stage[i].contains(block)) continue;
+      parts |= kActive << i;
+      if (block == stage[i].end - 1) parts |= kFirst << i;
+      if (block == stage[i].first) parts |= kLast << i;
+    }
+    return parts;
+  }
 };
 
 enum class Walker { kThread, kWarp };
