@@ -103,12 +103,16 @@ std::vector<Shipped> hopper_attentions() {
         facts.push_back({name, false, true});
       add("attention_bwd_sm90", facts);
     }
-    for (const bool dq_fp16 : {false, true}) {
-      add("attention_bwd_finish", {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}});
-      for (const bool mxfp8 : {false, true})
-        add("attention_bwd_prepare",
-            {{"head_dim", head_dim}, {"dq_fp16", dq_fp16, true}, {"mxfp8", mxfp8, true}});
-    }
+    for (const int tile_m : head_dim == 64 ? std::vector{128} : std::vector{64, 80})
+      for (const bool dq_fp16 : {false, true}) {
+        std::vector<ConfigField> facts{
+            {"head_dim", head_dim}, {"tile_m", tile_m}, {"dq_fp16", dq_fp16, true}};
+        add("attention_bwd_finish", facts);
+        facts.push_back({"mxfp8", false, true});
+        add("attention_bwd_prepare", facts);
+        facts.back().value = 1;
+        add("attention_bwd_prepare", facts);
+      }
     for (const bool even_heads : {false, true})
       add("mxfp8_expand",
           {{"head_dim", head_dim}, {"even_heads", even_heads, true, ConfigField::Use::kChoiceOnly}});
