@@ -17,6 +17,20 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+// What a kernel's static_asserts ask of its configuration, those that ship keep (tests/runtime compiles
+// them), so that one that does not is the caller's.
+void refuse_configuration(const KernelConfig& config, std::string_view log) {
+  constexpr std::string_view kFailed = "static assertion failed with \"";
+  const size_t at = log.find(kFailed);
+  if (at == log.npos) return;
+  const std::string_view reason = log.substr(at + kFailed.size());
+  std::string fields;
+  for (const ConfigField& field : config.fields)
+    if (field.use == ConfigField::Use::kField) fields += fmt::format(" {}={}", field.name, field.value);
+  invalid("{} for {} cannot have{}: {}; change what \"kernel\" overrides", config.kernel, config.arch, fields,
+          reason.substr(0, reason.find("\"\n")));
+}
+
 }  // namespace
 
 const char* product_version() { return MXFA_VERSION; }
@@ -45,7 +59,13 @@ Artefact compile_kernel(const Nvrtc& nvrtc, const KernelConfig& config, const Mx
   nvrtc.require_arch(config.arch);
   const std::vector<std::string> options = compile_options(config.arch);
   const auto start = Clock::now();
-  NvrtcResult result = nvrtc.compile(config.kernel + ".cu", config.translation_unit(), headers, options);
+  NvrtcResult result;
+  try {
+    result = nvrtc.compile(config.kernel + ".cu", config.translation_unit(), headers, options);
+  } catch (const Error& error) {
+    refuse_configuration(config, error.what());
+    throw;
+  }
   const double compile_ms = milliseconds_since(start);
   const PtxasReport ptxas = parse_ptxas_log(result.log);
   const nlohmann::ordered_json report = {

@@ -73,6 +73,18 @@ TEST_CASE("jitc-error-log: a compile error shows the compiler's log, the line an
   }
 }
 
+TEST_CASE("A configuration that a kernel's static_assert refuses is the caller's mistake", "[jit]") {
+  const Sources strict(
+      "static_assert(Config::add < 10, \"add leaves no room\");\nextern \"C\" __global__ void tiny() {}\n");
+  try {
+    compile_kernel(nvrtc(), tiny_config("sm_90a", 12), strict.files);
+    FAIL("compiled");
+  } catch (const Error& error) {
+    CHECK(error.status() == MXFA_ERROR_INVALID);
+    CHECK_THAT(error.what(), Contains("tiny") && Contains("add=12") && Contains("add leaves no room"));
+  }
+}
+
 TEST_CASE("A failed compile stores nothing", "[jit]") {
   const TemporaryFolder folder;
   Cache cache({{folder.path(), "MXFA_CACHE_DIR", true, false}});
