@@ -106,10 +106,16 @@ TEST_CASE("recursion and functions without a body are refused", "[ptx]") {
                    {"'g' has no body"}));
 }
 
-TEST_CASE("a kernel that no CTA has room for is refused where it begins", "[ptx]") {
+TEST_CASE("a kernel or module that no device has room for is refused", "[ptx]") {
   CHECK(error_in("  .shared .b8 a[232448];\n  ret;").empty());
   CHECK(mentions_all(error_in("  .shared .b8 a[200000];\n  .shared .b8 b[32449];\n  ret;"),
                      {"line 5, column", "'k' has 232449 bytes of shared memory; a CTA can have 232448"}));
+  const auto constants = [](const std::string& variables) {
+    return error_of(".version 9.0\n.target sm_100a\n.address_size 64\n" + variables);
+  };
+  CHECK(constants(".const .b8 a[40000];\n.const .b8 b[25536];\n").empty());
+  CHECK(mentions_all(constants(".const .b8 a[40000];\n.const .b8 b[25537];\n"),
+                     {"line 5, column", "65537 bytes of constants", "65536"}));
   const auto parameters = [](const std::string& list) {
     return error_of(".version 9.0\n.target sm_100a\n.address_size 64\n.visible .entry k(" + list +
                     ") { ret; }\n");

@@ -91,6 +91,7 @@ struct Instruction {
   std::vector<Operand> operands;
 };
 
+inline constexpr uint64_t kMaxConstants = 65536;   // bytes of .const of a module
 inline constexpr uint64_t kMaxParameters = 32764;  // bytes of a kernel's parameters, all together
 
 struct Function {

@@ -54,6 +54,14 @@ std::unique_ptr<Module> Parser::run() {
     parse_directive();
   }
   if (module_->version.empty()) source_.fail(0, ".version is missing: this is no PTX module");
+  uint64_t constants = 0;
+  for (const Variable& v : module_->variables) {
+    if (v.space != Space::Const || v.external) continue;
+    constants = (constants + v.alignment - 1) / v.alignment * v.alignment + v.bytes;
+    if (constants > kMaxConstants)
+      source_.fail(v.position, fmt::format("{} bytes of constants up to here; a module can have {}",
+                                           constants, kMaxConstants));
+  }
   for (const Function& f : module_->functions)
     if (f.entry && !f.defined) source_.fail(f.position, fmt::format("entry '{}' has no body", f.name));
   return std::move(module_);
