@@ -165,7 +165,9 @@ finish:
   ld.param.u64 %w3, [out];
   mad.wide.u32 %w4, %r1, 4, %w3;
   st.global.u32 [%w4], %r21;
+  tcgen05.fence::before_thread_sync;
   bar.sync 0;
+  tcgen05.fence::after_thread_sync;
   @!%p2 bra done;
   tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r8, 256;
 done:
