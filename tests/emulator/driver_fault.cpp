@@ -131,19 +131,18 @@ TEST_CASE("CUDA_LAUNCH_BLOCKING=1 makes the launch itself answer", "[driver][emu
   cu.ready();
 }
 
-TEST_CASE("an instruction the CPU driver lacks is refused by name when it is reached",
+TEST_CASE("an instruction the CPU driver lacks is refused by name and place when it is reached",
           "[driver][emulator-only]") {
   Driver& cu = Driver::of("h200");
   CUmodule module = nullptr;
   CUfunction function = nullptr;
-  const std::string ptx =
-      ptx_header("sm_90") +
-      ptx_kernel("culprit", "", "  .reg .b32 %r<3>;\n  vadd.s32.s32.s32 %r1, %r2, %r2;");
+  const std::string ptx = ptx_header("sm_90") +
+                          ptx_kernel("culprit", "", "  .reg .b32 %r<3>;\n  vadd.s32.s32.s32 %r1, %r2, %r2;");
   REQUIRE(cu.cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
   REQUIRE(cu.cuModuleGetFunction(&function, module, "culprit") == CUDA_SUCCESS);
   REQUIRE(cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr) == CUDA_SUCCESS);
   CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_SUPPORTED);
-  CHECK(mentions(cu.last_report(), {"vadd.s32.s32.s32", "culprit"}));
+  CHECK(mentions(cu.last_report(), {"vadd.s32.s32.s32", "culprit", "PTX line 7, column 3: vadd"}));
   cu.ready();
 }
 

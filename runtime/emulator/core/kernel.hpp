@@ -104,6 +104,7 @@ struct Program {
   std::string where(uint32_t pc) const;
   std::string ptx_line(uint32_t pc) const;  // the text of the instruction
   uint32_t ptx_line_number(uint32_t pc) const;
+  uint32_t ptx_column_number(uint32_t pc) const;
   std::string cuda_line(uint32_t pc) const;  // "file:line", empty without -lineinfo
   std::string cuda_line(int32_t function, int32_t location) const;
   std::string ptx_text(uint32_t position) const;  // one instruction, from its opcode on

@@ -37,6 +37,10 @@ uint32_t Program::ptx_line_number(uint32_t pc) const {
   return pc < origins.size() ? source->line(origins[pc].position) : 0;
 }
 
+uint32_t Program::ptx_column_number(uint32_t pc) const {
+  return pc < origins.size() ? source->column(origins[pc].position) : 0;
+}
+
 std::string Program::ptx_line(uint32_t pc) const {
   return pc < origins.size() ? ptx_text(origins[pc].position) : "(end of the code)";
 }

@@ -238,8 +238,9 @@ std::string cta_name(const Cta& cta) {
 std::string describe_place(const Grid& grid, const Warp& warp, uint32_t pc, uint32_t mask) {
   const Program& program = *grid.kernel->program;
   std::string text =
-      fmt::format("  in kernel {}, {}, warp {}, lanes {:#010x}\n  PTX line {}: {}", grid.kernel->info.name,
-                  cta_name(*warp.cta), warp.index, mask, program.ptx_line_number(pc), program.ptx_line(pc));
+      fmt::format("  in kernel {}, {}, warp {}, lanes {:#010x}\n  PTX line {}, column {}: {}",
+                  grid.kernel->info.name, cta_name(*warp.cta), warp.index, mask, program.ptx_line_number(pc),
+                  program.ptx_column_number(pc), program.ptx_line(pc));
   if (const std::string cuda = program.cuda_line(pc); !cuda.empty()) text += "\n  CUDA " + cuda;
   return text;
 }
