@@ -86,7 +86,7 @@ void bench_quantize(BenchMachine& machine, const Shape& shape, const QuantizeReq
   for (const DeviceBuffer* buffer : {&input, &payload, &scales_d, &scales_tokens, &workspace})
     if (const std::string damage = buffer->damage(); !damage.empty()) row.failures.push_back(damage);
   const std::vector<Written> outputs = {{"scales along D", along_d ? &scales_d : nullptr},
-                                       {"scales along tokens", along_tokens ? &scales_tokens : nullptr}};
+                                        {"scales along tokens", along_tokens ? &scales_tokens : nullptr}};
   // No payload and no scale is 0xFF, the poison: a NaN becomes 0x7F and the largest scale is 254.
   const auto count_unwritten = [&](const char* name, const DeviceBuffer& buffer) {
     const std::vector<uint8_t> bytes = buffer.download<uint8_t>();

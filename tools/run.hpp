@@ -36,8 +36,8 @@ struct RunRow {
   nlohmann::ordered_json counters;  // the CPU driver's, of the checked launch
   bool checked = false;
   double sqnr_db = 0, cosine = 0, max_abs = 0, quantized_sqnr_db = 0, lse_error = 0;
-  bool has_accuracy = false;          // the five above mean something
-  nlohmann::ordered_json gradients;   // attn_bwd: the first three for each of dQ, dK and dV
+  bool has_accuracy = false;         // the five above mean something
+  nlohmann::ordered_json gradients;  // attn_bwd: the first three for each of dQ, dK and dV
   std::vector<Output> outputs;
   std::string note;                   // "" or why the row was not checked or not launched
   std::vector<std::string> failures;  // sentences; empty: passed

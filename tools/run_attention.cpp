@@ -140,7 +140,7 @@ RunRow run_attention(const Session& session, const Shape& shape, const RunOption
 
   const Plan plan = plan_attention(session.context(), shape);
 
-  const double work = 2 * multiply_adds(problem);  // of both products
+  const double work = 2 * multiply_adds(problem);                   // of both products
   const bool small = options.check || 2 * work <= kReferenceLimit;  // there are two references
   const bool check = options.judge && small;
   Operands operands;

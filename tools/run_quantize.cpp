@@ -54,9 +54,9 @@ DeviceOperand quantize_on_device(const Session& session, const Shape& shape, con
 
   const uint64_t row_elements = static_cast<uint64_t>(heads) * shape.head_dim;
   const uint64_t tokens = static_cast<uint64_t>(offsets.back());
-  const uint64_t scale_bytes =
-      static_cast<uint64_t>(heads) *
-      mxfa_scale_rows(static_cast<int32_t>(request.lengths.size()), offsets.data()) * 4;
+  const uint64_t scale_bytes = static_cast<uint64_t>(heads) *
+                               mxfa_scale_rows(static_cast<int32_t>(request.lengths.size()), offsets.data()) *
+                               4;
   // What an attention that is planned for a capacity may ask for.
   const uint64_t scale_room =
       shape.device_lengths ? (tokens + request.lengths.size() * 127) * static_cast<uint64_t>(heads) * 4 : 0;

@@ -78,7 +78,7 @@ struct BackwardPlan {
            at_dq_runs = 0;  // in the workspace
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
   int32_t dq_tile_count = 0;
-  int32_t max_ctas = 0;  // of the main kernel and of dq
+  int32_t max_ctas = 0;      // of the main kernel and of dq
   int32_t scale_rows_o = 0;  // MXFP8: of the scales of dO
 };
 

@@ -31,10 +31,10 @@ const Names<DataDistribution> kDataDistributions = {{DataDistribution::normal, "
                                                     {DataDistribution::power_of_two, "power_of_two"},
                                                     {DataDistribution::constant, "constant"}};
 
-const std::vector<std::string> kKeys = {
-    "op",     "dtype", "head_dim", "heads_q",  "heads_kv", "seqlens_q", "seqlens_k", "broadcast_q", "causal",
-    "window", "scale", "mxfp8",    "backward", "data",     "kernel",    "tolerance", "cases",
-    "device_lengths"};
+const std::vector<std::string> kKeys = {"op",        "dtype",     "head_dim",      "heads_q", "heads_kv",
+                                        "seqlens_q", "seqlens_k", "broadcast_q",   "causal",  "window",
+                                        "scale",     "mxfp8",     "backward",      "data",    "kernel",
+                                        "tolerance", "cases",     "device_lengths"};
 
 // Operations that are named in the documentation but have no kernels yet.
 const std::vector<std::string> kFutureOps = {"rmsnorm_quantize", "gemm_quantize", "pma_module"};

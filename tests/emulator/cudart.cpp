@@ -17,18 +17,18 @@ using mxfa::test::ptx_header;
 
 namespace {
 
-#define RUNTIME_FUNCTIONS(X)                                                                                \
-  X(__cudaRegisterFatBinary)                                                                                \
-  X(__cudaRegisterFatBinaryEnd) X(__cudaUnregisterFatBinary) X(__cudaRegisterFunction) X(__cudaRegisterVar) \
-      X(__cudaRegisterManagedVar) X(__cudaInitModule) X(__cudaGetKernel) X(__cudaPushCallConfiguration)     \
-          X(__cudaPopCallConfiguration) X(__cudaLaunchKernel) X(cudaLaunchKernel) X(cudaMalloc) X(cudaFree) \
-              X(cudaMemcpy) X(cudaMemset) X(cudaGraphCreate) X(cudaMemcpyToSymbol) X(cudaMemcpyFromSymbol)  \
-                  X(cudaGetSymbolSize) X(cudaGetLastError) X(cudaPeekAtLastError) X(cudaGetErrorName)       \
-                      X(cudaGetErrorString) X(cudaDeviceSynchronize) X(cudaGetDeviceProperties)             \
-                          X(cudaDeviceGetAttribute) X(cudaGetDriverEntryPointByVersion)                     \
-                              X(cudaPointerGetAttributes)                                                   \
-                                  X(cudaStreamCreateWithFlags) X(cudaStreamDestroy)                         \
-                                      X(cudaMemcpyAsync) X(cudaStreamSynchronize)
+#define RUNTIME_FUNCTIONS(X)                                                                              \
+  X(__cudaRegisterFatBinary)                                                                              \
+  X(__cudaRegisterFatBinaryEnd)                                                                           \
+  X(__cudaUnregisterFatBinary) X(__cudaRegisterFunction) X(__cudaRegisterVar) X(__cudaRegisterManagedVar) \
+      X(__cudaInitModule) X(__cudaGetKernel) X(__cudaPushCallConfiguration) X(__cudaPopCallConfiguration) \
+          X(__cudaLaunchKernel) X(cudaLaunchKernel) X(cudaMalloc) X(cudaFree) X(cudaMemcpy) X(cudaMemset) \
+              X(cudaGraphCreate) X(cudaMemcpyToSymbol) X(cudaMemcpyFromSymbol) X(cudaGetSymbolSize)       \
+                  X(cudaGetLastError) X(cudaPeekAtLastError) X(cudaGetErrorName) X(cudaGetErrorString)    \
+                      X(cudaDeviceSynchronize) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute)       \
+                          X(cudaGetDriverEntryPointByVersion) X(cudaPointerGetAttributes)                 \
+                              X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaMemcpyAsync)        \
+                                  X(cudaStreamSynchronize)
 
 struct Runtime {
   static Runtime& get() {

@@ -15,8 +15,9 @@ namespace mxfa::test {
 
 #define MXFA_DRIVER_FUNCTIONS(X)                                                                             \
   X(cuInit)                                                                                                  \
-  X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(          \
-      cuDeviceGetName) X(cuDeviceTotalMem_v2) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain)            \
+  X(cuDriverGetVersion)                                                                                      \
+  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(             \
+      cuDeviceTotalMem_v2) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain)                               \
       X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset_v2) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X( \
           cuCtxGetDevice) X(cuCtxSynchronize) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxCreate_v4) \
           X(cuCtxDestroy_v2) X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleUnload)                     \

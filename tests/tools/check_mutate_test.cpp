@@ -89,9 +89,8 @@ TEST_CASE("a list of known deletions must say what they are and why") {
       {R"([{"kernel":"k","kind":"bar.sync","text":"x","verdict":"fine","reason":"r"}])",
        "verdict \"fine\" is not \"equivalent\""},
   }));
-  const ProgramResult result =
-      workplace.run({"check", kFolder + "quantize.json", "--policy", "functional",
-                     "--mutate", "--known", workplace.write("known.json", text)});
+  const ProgramResult result = workplace.run({"check", kFolder + "quantize.json", "--policy", "functional",
+                                              "--mutate", "--known", workplace.write("known.json", text)});
   CAPTURE(result.err);
   CHECK(result.exit_code == 2);
   CHECK(result.err.find(message) != std::string::npos);

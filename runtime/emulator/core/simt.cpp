@@ -78,7 +78,7 @@ void diverge(Exec& x, uint32_t taken, uint32_t target, uint32_t join) {
       return;
     }
   }
-  const std::vector<uint32_t> copy = calls;  // adding a fragment may move the current one
+  const std::vector<uint32_t> copy = calls;                  // adding a fragment may move the current one
   if (splits(x) && x.grid->random() % 2 && next != kNoPc) {  // the other side goes first
     add_fragment(warp, next, other, x.token, copy);
     x.active = taken;

@@ -119,7 +119,7 @@ void tcgen05_ld(Warp& warp, TmemShape shape, int repeat, bool pack16, uint32_t a
 void tcgen05_st(Warp& warp, TmemShape shape, int repeat, bool unpack16, uint32_t address, int32_t half_offset,
                 std::span<const Row* const> registers);
 void tcgen05_load_used(Warp& warp);  // a register of a load is used before wait::ld
-bool tcgen05_wait_ld(Warp& warp);  // performs what is pending; never blocks for long
+bool tcgen05_wait_ld(Warp& warp);    // performs what is pending; never blocks for long
 bool tcgen05_wait_st(Warp& warp);
 void tcgen05_fence(Warp& warp, bool before_thread_sync);
 enum class MmaKind { F16, TF32, F8F6F4, I8, MXF8F6F4, MXF4, MXF4NVF4 };

@@ -175,7 +175,7 @@ class Lowering {
   };
   std::vector<PendingLoad> pending_loads_, pending_wgmmas_;
   std::vector<WgmmaOrder> wgmma_order_;
-  std::vector<int64_t> unfenced_;  // wgmmas, by instruction
+  std::vector<int64_t> unfenced_;     // wgmmas, by instruction
   std::vector<uint32_t> load_waits_;  // micro-operations of wait::ld
   std::vector<uint32_t> join_fixups_;
   uint32_t carry_ = ~0u, cta_group_ = 0;
