@@ -94,7 +94,7 @@ struct AttentionLengthsParams {
   uint64_t checked_q, checked_k;
   uint64_t scale_offsets_q, scale_offsets_k;  // 0: not wanted
   uint64_t tiles, q_tiles;                    // as above, batch -1 ends a list; q_tiles: 0, not wanted
-  uint64_t error;                             // int32[8], lengths_error of attention_lengths.cpp
+  uint64_t error;                             // int32[8], LengthsError of attention_lengths.cpp
   int32_t batch, broadcast_q;
   int32_t max_total_q, max_total_k;  // the capacity
   int32_t max_length_q, max_length_k;

@@ -1,8 +1,7 @@
 // What a kernel file tells the host about itself: roles, memory maps, barriers.  The device twin of the
 // host's kernel ABI, field by field; the host compares magic and params_bytes when it loads a kernel.
 //
-//   namespace mxfa { constexpr KernelTables kAttentionForwardTables = {...}; }
-//   MXFA_PUBLISH_TABLES(attention_fwd_sm100, mxfa::kAttentionForwardTables);
+//   MXFA_PUBLISH_TABLES(attention_fwd_sm90, mxfa::AttentionFwdSm90::tables());
 #pragma once
 #include "ptx/types.cuh"
 
