@@ -65,8 +65,11 @@ void check_support(const mxfa_attention& a, const mxfa_attention_backward_option
         arch);
 }
 
-// Query rows of a step: of those that the main kernel has, the overrides may have chosen another.
-void check_step(const KernelConfig& config) {
+// What overrides may have brought together that the main kernel does not have.
+void check_config(const KernelConfig& config) {
+  if (config.at("keys_in_registers") && config.at("head_dim") != 64)
+    invalid("kernel.keys_in_registers is 1; with head_dim {} there are no registers for keys, it must be 0",
+            config.at("head_dim"));
   const int64_t rows = config.at("tile_m"), usual = config.at("head_dim") == 64 ? 128 : 64;
   if (rows == usual) return;
   if (rows != kTransposedRows || config.at("head_dim") == 64)
@@ -426,7 +429,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
     for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
   }
   config.set("method", int32_t(choice.method));
-  check_step(config);
+  check_config(config);
   std::vector<ConfigField> beside{
       {"head_dim", attention.head_dim}, {"tile_m", int32_t(config.at("tile_m"))}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);

@@ -135,6 +135,12 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
   struct Compute : LateDq {
     uint32_t maxima = 0;  // the set of maxima that comes next (SquareBlocks)
     float dk[kD / 2], dv[kD / 2];
+    uint32_t k_rows[kKeysInRegisters ? kD / 4 : 1];  // this warpgroup's K as operand of S^T
+    // The tile, what this warpgroup's keys see of it, the query tile that comes next and its head's first
+    // unit in the accumulators, and how many steps are left.
+    Tile tile;
+    Visible seen;
+    int m, unit, left;
 
     MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
     MXFA_DEVICE uint32_t d_out() const { return smem + kDOutOffset + ring.stage * kQStageBytes; }
@@ -157,13 +163,47 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
                             descriptor_advance(b, (step / 4) * kQPanel + (step % 4) * 32), true);
       wgmma_commit();
     }
+    // ... with K from registers.
+    template <bool kTied>
+    MXFA_DEVICE void issue_s(float (&s)[kTileM / 2], uint32_t queries) {
+      uint64_t b = wgmma_descriptor(queries, 16, 1024, Swizzle::k128B);
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kD / 16; ++step) {
+        const uint32_t a[4] = {k_rows[4 * step], k_rows[4 * step + 1], k_rows[4 * step + 2],
+                               k_rows[4 * step + 3]};
+        if (step == 0 && !kTied) {
+          wgmma_bf16_rs_first<0>(s, a, b);
+        } else {
+          wgmma_bf16_rs<0>(s, a, descriptor_advance(b, step * 32), step != 0);
+        }
+      }
+      wgmma_commit();
+    }
+    // Matrices of ldmatrix: (keys 0-7 | 8-15) x (channels 0-7 | 8-15), in this order, are a step's fragment.
+    MXFA_DEVICE void load_keys(uint32_t keys) {
+      if constexpr (kKeysInRegisters) {
+        const uint32_t row = 16 * warp + lane % 16;
+#pragma unroll
+        for (int step = 0; step < kD / 16; ++step) {
+          uint32_t a[4];
+          ldmatrix_x4(keys + group * kBox + row * 128 + (((2 * step + lane / 16) ^ (row & 7)) << 4), a);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) k_rows[4 * step + i] = a[i];
+        }
+      }
+    }
     // The descriptors of K and V are the same in every step of a tile.  `hidden` is 0, which ptxas does not
     // know: it would keep all of them in uniform registers and spill others to memory.
     MXFA_DEVICE static uint32_t hidden(const PipelineState<kQStages>& at) { return at.stage & 0x400; }
     template <bool kTied>
-    MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at) {
+    MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at, uint32_t keys) {
       mbarrier_wait(smem + kQFull + 8 * at.stage, at.phase);
-      issue_scores<kTied>(s, keys() + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
+      if constexpr (kKeysInRegisters) {
+        issue_s<kTied>(s, smem + kQOffset + at.stage * kQStageBytes);
+      } else {
+        issue_scores<kTied>(s, keys + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
+      }
     }
     MXFA_DEVICE void start_dp(float (&dp)[kTileM / 2], const PipelineState<kQStages>& at) {
       mbarrier_wait(smem + kDOutFull + 8 * at.stage, at.phase);
@@ -314,7 +354,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     }
 
     // The step is over but for its dQ.
-    MXFA_DEVICE void advance(const Tile& t, int& m, int& unit) {
+    MXFA_DEVICE void advance() {
+      const Tile& t = tile;
       if (kDeterministic) note_turn(t, m);
       if constexpr (kWithDq) {
         late = true;
@@ -330,57 +371,108 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
       if (m == t.m_start) unit += p.dq_units;
     }
 
-    // Steps from query tile m on, as long as this warpgroup sees them: each starts the one behind it.
-    MXFA_DEVICE void walk_seen(const Tile& t, const Visible& seen, int& m, int& unit, int& left) {
+    // Steps from query tile m on, as long as this warpgroup sees them: each starts the one behind it, and the
+    // last of a tile the first of the next (kTilesOverlap).
+    MXFA_DEVICE void walk_seen() {
       float s[kTileM / 2], dp[kTileM / 2];
-      start_s<false>(s, ring);
+      start_s<false>(s, ring, keys());
       start_dp(dp, ring);
       for (;;) {
-        float own[kDqColumns / 2];
-        auto& acc = dq_registers(s, own);
-        step(s, dp, acc, seen, m);
-        uint32_t empty = smem + kQEmpty + 8 * ring.stage;
-        bool staged = false;
-        wgmma_wait<1>();  // dV and dQ; without dQ nothing yet
-        if constexpr (kWithDq) {
-          wgmma_pin(acc);
-          staged = add_dq(acc);
-        }
-        int m_next = m;
-        next(t, m_next);
-        PipelineState<kQStages> at = ring;
-        at.advance();
-        bool more = --left != 0 && seen.any(m_next);
-        if (!more) {  // (no wgmma may stand in a branch that joins again)
-          wgmma_wait<0>();
+        for (;;) {
+          float own[kDqColumns / 2];
+          auto& acc = dq_registers(s, own);
+          step(s, dp, acc, seen, m);
+          uint32_t empty = smem + kQEmpty + 8 * ring.stage;
+          bool staged = false;
+          wgmma_wait<1>();  // dV and dQ; without dQ nothing yet
+          if constexpr (kWithDq) {
+            wgmma_pin(acc);
+            staged = add_dq(acc);
+          }
+          int m_next = m;
+          next(tile, m_next);
+          PipelineState<kQStages> at = ring;
+          at.advance();
+          bool more = --left != 0 && seen.any(m_next);
+          if (!more) {  // (no wgmma may stand in a branch that joins again)
+            wgmma_wait<0>();
+            if (lane == 0) mbarrier_arrive(empty);
+            if (staged) flush_dq();
+            advance();
+            break;
+          }
+          start_s<kScoresTied>(s, at, keys());  // in the registers dQ had
+          wgmma_wait<1>();                      // dK: the next dP^T takes the registers of P^T and dS^T
           if (lane == 0) mbarrier_arrive(empty);
+          start_dp(dp, at);
           if (staged) flush_dq();
-          advance(t, m, unit);
-          return;
+          advance();
         }
-        start_s<kDqTransposed>(s, at);  // in the registers dQ had
-        wgmma_wait<1>();                // dK: the next dP^T takes the registers of P^T and dS^T
-        if (lane == 0) mbarrier_arrive(empty);
-        start_dp(dp, at);
-        if (staged) flush_dq();
-        advance(t, m, unit);
+        if (!kTilesOverlap || left != 0 || !next_is_seen()) return;
+        // S^T of the next tile runs while dK and dV of this one are stored.  (Without an arm of its own, in
+        // the loop above, ptxas serialises every wgmma; with dP^T in flight as well it spills.)
+        const uint32_t next_keys = smem + kKOffset + (kv.stage ^ 1) * kKvStageBytes;
+        load_keys(next_keys);
+        start_s<false>(s, ring, next_keys);
+        end_tile();
+        begin(load_tile(smem, kv.stage));
+        start_dp(dp, ring);
       }
     }
 
-    MXFA_DEVICE void walk(const Tile& t) {
-      int ratio = p.heads_q / p.heads_kv;
-      int unit = t.head * ratio * p.dq_units + t.dq_unit;  // of m = 0
-      int m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
-      Visible seen = visible(p, t, group);
+    MXFA_DEVICE void walk() {
       while (left > 0) {
         if (seen.any(m)) {
-          walk_seen(t, seen, m, unit, left);
+          walk_seen();
         } else {
           skip();
-          advance(t, m, unit);
+          advance();
           --left;
         }
       }
+    }
+
+    // A tile whose K has arrived comes next.
+    MXFA_DEVICE void begin(const Tile& t) {
+#pragma unroll
+      for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
+      mbarrier_wait(smem + kVFull + 8 * kv.stage, kv.phase);
+      int ratio = p.heads_q / p.heads_kv;
+      tile = t;
+      unit = t.head * ratio * p.dq_units + t.dq_unit;  // of m = 0
+      m = t.m_start, left = (t.m_end - t.m_begin) * ratio;
+      seen = visible(p, t, group);
+    }
+
+    // Whether this warpgroup sees the first step of the next tile, for which it waits.
+    MXFA_DEVICE bool next_is_seen() {
+      const uint32_t stage = kv.stage ^ 1;
+      const uint32_t phase = uniform(ld_shared_b32(smem + kTileOffset + kv.stage * kTileBytes + 40));
+      mbarrier_wait(smem + kKFull + 8 * stage, phase ^ (stage ^ 1));
+      const Tile t = load_tile(smem, stage);
+      return t.keys != 0 && t.m_begin < t.m_end && visible(p, t, group).any(t.m_start);
+    }
+
+    // The tile has no more steps, and its products but the last dQ are complete.
+    MXFA_DEVICE void end_tile() {
+      wgmma_pin(dv);
+      wgmma_pin(dk);
+      const Tile t = load_tile(smem, kv.stage);  // read again: registers are scarce in the walk
+      kv.phase = t.phase;
+      warp_sync();
+      if constexpr (!kWithDq) {
+        if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
+      } else if (t.m_begin < t.m_end) {
+        // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
+        // next tile before that, and without steps the tile before may still be waiting for one.
+        late_release = kv.stage;
+        if (kKvStages == 1) finish_dq();
+      } else {
+        if (late) finish_dq();
+        if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
+      }
+      store(t);
+      kv.advance();
     }
 
     MXFA_DEVICE void store(const Tile& t) {
@@ -390,12 +482,15 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
       // it.
       if constexpr (kWithDq) acquire_ds();
       const int lane = opaque(this->lane);  // addresses must not live in registers during the walk
-      uint32_t scratch = ds_box(ds.stage, group) + 2048 * warp;
+      constexpr int kFourRows = kDqTransposed ? kDsStep : 512;  // 16 keys of four steps, or all of their rows
+      uint32_t scratch = ds_box(ds.stage, group) + (kDqTransposed ? 512 : 2048) * warp;
       int64_t row = int64_t(t.k_first) + first;
-      store_warp_rows<kD>(dv, kDvScale, scratch, pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
-                          p.stride_dv, rows, lane);
-      store_warp_rows<kD>(dk, p.scale, scratch, pointer<bf16_bits>(p.dk) + row * p.stride_dk + t.head * kD,
-                          p.stride_dk, rows, lane);
+      store_warp_rows<kD, false, kFourRows>(dv, kDvScale, scratch,
+                                            pointer<bf16_bits>(p.dv) + row * p.stride_dv + t.head * kD,
+                                            p.stride_dv, rows, lane);
+      store_warp_rows<kD, false, kFourRows>(dk, p.scale, scratch,
+                                            pointer<bf16_bits>(p.dk) + row * p.stride_dk + t.head * kD,
+                                            p.stride_dk, rows, lane);
     }
 
     MXFA_DEVICE void run() {
@@ -403,29 +498,11 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
       late_release = late_unit = late_rows = 0;
       if (kDeterministic && lane == 0) st_shared_b32(turn_slot() + 4, uint32_t(-1));
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
-#pragma unroll
-        for (int i = 0; i < kD / 2; ++i) dk[i] = dv[i] = 0.0f;
-        mbarrier_wait(smem + kVFull + 8 * kv.stage, kv.phase);
+        begin(t);
+        load_keys(keys());
         if (!late) late_ds = late_keys = keys();  // for issue_dq
-        walk(t);
-        wgmma_pin(dv);
-        wgmma_pin(dk);
-        t = load_tile(smem, kv.stage);  // read again: registers are scarce in the walk
-        kv.phase = t.phase;
-        warp_sync();
-        if constexpr (!kWithDq) {
-          if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
-        } else if (t.m_begin < t.m_end) {
-          // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
-          // next tile before that, and without steps the tile before may still be waiting for one.
-          late_release = kv.stage;
-          if (kKvStages == 1) finish_dq();
-        } else {
-          if (late) finish_dq();
-          if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
-        }
-        store(t);
-        kv.advance();
+        walk();
+        end_tile();
       }
       if (kWithDq && late) finish_dq();
       if (kDeterministic) end_turn();

@@ -62,6 +62,13 @@ struct AttentionBwdSm90Tables {
   static_assert(kTileM == backward_rows(kD) || kWithDq, "attention_bwd_dq_sm90 reads the same statistics");
   static_assert(!kDqTransposed || (kDirectChunks == 0 && !kSquareDs),
                 "80 rows: all of dQ is staged, and there are no blocks of 32 x 32");
+  // K is an operand of S^T from registers: 16 KB a step that shared memory does not give.  Without dQ, which
+  // leaves the registers, that is worth 7 %, beside it nothing (docs/hopper.md).
+  static constexpr bool kKeysInRegisters = Config::keys_in_registers;
+  static_assert(!kKeysInRegisters || kD == 64, "keys_in_registers");
+  static constexpr bool kScoresTied = kDqTransposed || kKeysInRegisters;
+  // S^T of the next tile beside the store of dK and dV: with a broadcast Q +3 % at D = 64, -2 % at D = 128.
+  static constexpr bool kTilesOverlap = kD == 64 && kKvStages == 2 && kWithDq;
   // dV is issued before dS is stored, or between that and dQ (measured, docs/hopper.md).
   static constexpr bool kDvBeforeDs = Config::dv_before_ds;
 
