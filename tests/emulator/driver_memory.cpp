@@ -40,6 +40,10 @@ TEST_CASE("allocation refuses nothing, nowhere and too much", "[driver]") {
   CHECK(cu.cuMemAlloc_v2(&memory, 0) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemAlloc_v2(nullptr, 16) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cu.cuMemAlloc_v2(&memory, 1ull << 40) == CUDA_ERROR_OUT_OF_MEMORY);
+  const auto rows = reinterpret_cast<decltype(&cuMemAllocPitch_v2)>(cu.symbol("cuMemAllocPitch_v2"));
+  size_t pitch = 0;
+  for (const auto& [width, height] : {std::pair{size_t{1} << 40, size_t{1} << 24}, {SIZE_MAX, size_t{1}}})
+    CHECK(rows(&memory, &pitch, width, height, 4) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 TEST_CASE("allocations start at multiples of 256", "[driver]") {

@@ -97,7 +97,7 @@ cudaError_t cudaMallocManaged(void** out, size_t bytes, unsigned flags) {
 
 cudaError_t cudaMallocPitch(void** out, size_t* pitch, size_t width, size_t height) {
   return call([&] {
-    return allocate(out, width * height,
+    return allocate(out, width && height,
                     [&](CUdeviceptr* a) { return cuMemAllocPitch_v2(a, pitch, width, height, 16); });
   });
 }

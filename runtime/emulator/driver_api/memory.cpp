@@ -154,8 +154,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, size_
     }
     if (!width || !height) refuse(CUDA_ERROR_INVALID_VALUE, "{} x {} bytes asked for", width, height);
     const size_t alignment = driver().device.model.attributes[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
-    *pitch = (width + alignment - 1) / alignment * alignment;
-    *out = allocate(*pitch * height, false);
+    size_t padded = 0, bytes = 0;
+    if (__builtin_add_overflow(width, alignment - 1, &padded) ||
+        __builtin_mul_overflow(padded / alignment * alignment, height, &bytes))
+      refuse(CUDA_ERROR_OUT_OF_MEMORY, "{} rows of {} bytes do not fit the address space", height, width);
+    *out = allocate(bytes, false);
+    *pitch = padded / alignment * alignment;
   });
 }
 
