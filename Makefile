@@ -3,7 +3,7 @@
 #   make test                  build everything, run every test that needs no GPU
 #   make bench [SUITE=folder]  speed of the CPU driver and, where there is a supported GPU, of the suite on it
 #   make test-gpu              the tests that need a GPU
-#   make check                 style rules; ptxas report of every kernel: no spills
+#   make check                 style rules; no kernel spills; every deleted synchronisation is found
 #   make format | clean
 BUILD ?= build
 DEVICE ?= auto

@@ -114,14 +114,19 @@ void add_check(CLI::App& app, CommonFlags& flags, int& exit_code) {
   CLI::Option* schedules =
       command->add_option("--schedules", options->schedules, "randomised schedules for each shape (6)")
           ->check(CLI::Range(0, 100000));
-  command->add_option("--policy", options->policies,
-                      "only these: functional, lazy, eager, random, pct, pct:DEPTH, split");
+  command
+      ->add_option("--policy", options->policies,
+                   "only these: functional, lazy, eager, random, pct, pct:DEPTH, split (repeatable)")
+      ->allow_extra_args(false);
   command->add_flag(
       "--strict", options->strict,
       "hazard checks by the letter of the PTX ISA, also where published kernels depart from it");
   CLI::Option* references =
       command->add_flag("--check", options->check, "compare with the references even where they take long");
-  command->add_flag("!--no-reference", options->judge, "only compare the schedules with each other")
+  command
+      ->add_flag_callback(
+          "--no-reference", [options] { options->judge = false; },
+          "only compare the schedules with each other")
       ->excludes(references);
   command->add_flag("--first", options->first, "go on to the next shape at the first finding");
   command

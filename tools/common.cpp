@@ -17,10 +17,13 @@ namespace mxfa::tools {
 
 namespace {
 
-// Every variable the program and the library read, for the typing-error check; the README describes them.
-// MXFA_CUDA is tools/setup.sh's, and what starts with MXFA_EMU_ is the CPU driver's own.
-const std::vector<std::string> kVariables = {"MXFA_DEVICE", "MXFA_CACHE_DIR",        "MXFA_VERBOSE",
-                                             "MXFA_NVRTC",  "MXFA_EMULATOR_LIBRARY", "MXFA_CUDA"};
+// Every variable the program, the library and the CPU driver read, for the typing-error check; the README
+// describes them.  MXFA_CUDA is tools/setup.sh's.
+const std::vector<std::string> kVariables = {
+    "MXFA_DEVICE",           "MXFA_CACHE_DIR",   "MXFA_VERBOSE",      "MXFA_NVRTC",
+    "MXFA_EMULATOR_LIBRARY", "MXFA_CUDA",        "MXFA_EMU_CHECK",    "MXFA_EMU_CLC",
+    "MXFA_EMU_DEVICE",       "MXFA_EMU_DEVICES", "MXFA_EMU_LIMIT",    "MXFA_EMU_MMA",
+    "MXFA_EMU_SEED",         "MXFA_EMU_MUTATE",  "MXFA_EMU_SCHEDULE", "MXFA_EMU_THREADS"};
 
 uint64_t parse_seed(const std::string& text) {
   uint64_t value = 0;
@@ -81,7 +84,7 @@ void check_environment(CommonFlags& flags) {
   for (char** entry = environ; *entry; ++entry) {
     const std::string_view text(*entry);
     const std::string name(text.substr(0, text.find('=')));
-    if (!name.starts_with("MXFA_") || name.starts_with("MXFA_EMU_") ||
+    if (!name.starts_with("MXFA_") ||
         std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end())
       continue;
     const std::string nearest = nearest_name(name, kVariables);

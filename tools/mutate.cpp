@@ -398,7 +398,7 @@ void excuse(std::vector<Site>& sites, const Mutated& mutated, std::vector<Known>
 std::vector<std::string> arguments_of(const std::vector<std::string>& files, size_t shape,
                                       const CheckOptions& options, const CommonFlags& flags) {
   const size_t number = options.only ? static_cast<size_t>(options.only) : shape + 1;
-  std::vector<std::string> arguments = files;  // first: what follows a policy is taken for another one
+  std::vector<std::string> arguments = files;
   arguments.insert(arguments.begin(), "check");
   arguments.insert(arguments.end(), {"--quiet", "--no-reference", "--first", "--only", std::to_string(number),
                                      "--device", flags.device});

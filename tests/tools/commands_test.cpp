@@ -51,6 +51,7 @@ TEST_CASE("wrong usage exits with 2 and says what is right") {
       {"check x.json --check --no-reference", "excludes"},
       {"check x.json --policy lazy --schedules 3", "--policy names no randomised schedule"},
       {"check x.json --policy lazy --seed 3", "--policy names no randomised schedule"},
+      {"check --policy lazy x.json y.json", "x.json: cannot read this path"},
       {"check x.json --policy random --schedules 0", "none is left to run"},
   }));
   std::vector<std::string> arguments;

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "support/catch.hpp"
@@ -99,8 +102,11 @@ TEST_CASE("cfg-env-typo: each unusable variable costs one warning that names it 
       "shape.json",
       R"({"op":"attn_fwd","dtype":"bf16","head_dim":128,"heads_q":2,"seqlens_q":[4],"seqlens_k":[4]})");
   const ProgramResult result =
-      workplace.run({"run", file, "--device", "emulator:b200"},
-                    {{"MXFA_CACHE_DIR", "/dev/null/x"}, {"MXFA_VERBOSE", "verry"}, {"MXFA_CACHEDIR", "/x"}});
+      workplace.run({"run", file, "--device", "emulator:b200"}, {{"MXFA_CACHE_DIR", "/dev/null/x"},
+                                                                 {"MXFA_VERBOSE", "verry"},
+                                                                 {"MXFA_CACHEDIR", "/x"},
+                                                                 {"MXFA_EMU_SHEDULE", "lazy"},
+                                                                 {"MXFA_EMU_SEED", "1"}});
   CAPTURE(result.err, result.out);
   CHECK(result.exit_code == 0);
   const auto lines_with = [&](const std::string& part) {
@@ -113,4 +119,23 @@ TEST_CASE("cfg-env-typo: each unusable variable costs one warning that names it 
   CHECK(lines_with("/dev/null/x") == 1);
   CHECK(lines_with("MXFA_VERBOSE=verry: need 0 or 1; using 0") == 1);
   CHECK(lines_with("MXFA_CACHEDIR is not one of mxfa's and is ignored; did you mean MXFA_CACHE_DIR?") == 1);
+  CHECK(lines_with("MXFA_EMU_SHEDULE is not one of mxfa's and is ignored; did you mean MXFA_EMU_SCHEDULE?") ==
+        1);
+  CHECK(lines_with("MXFA_EMU_SEED") == 0);
+}
+
+TEST_CASE("no variable that the library or the CPU driver reads is taken for a typing error") {
+  std::map<std::string, std::string> variables;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(MXFA_SOURCE_DIR "/runtime")) {
+    if (entry.path().extension() != ".cpp") continue;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const std::string code = text.str();
+    static const std::regex read("getenv\\(\"(MXFA_[A-Z_]+)\"\\)");
+    for (std::sregex_iterator it(code.begin(), code.end(), read), end; it != end; ++it)
+      variables[(*it)[1].str()] = "";
+  }
+  CHECK(variables.size() > 10);
+  const Workplace workplace;
+  CHECK(workplace.run({"cache", "list"}, variables).err.find("not one of mxfa's") == std::string::npos);
 }
