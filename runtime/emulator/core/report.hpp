@@ -9,7 +9,8 @@
 
 namespace mxfa::emulator {
 
-// "kernel k, CTA (0, 0, 0) rank 0, warp 3, lanes 0x0000ffff\n  PTX line 12, column 3: add.s32 ...\n  CUDA file.cuh:34"
+// "kernel k, CTA (0, 0, 0) rank 0, warp 3, lanes 0x0000ffff\n  PTX line 12, column 3: add.s32 ...\n
+//  CUDA file.cuh:34"
 std::string describe_place(const Grid& grid, const Warp& warp, uint32_t pc, uint32_t mask);
 // Also keeps the same as JSON (docs/debugging.md): last_deadlock(), empty since forget_deadlock().
 std::string deadlock_report(const Grid& grid, Cluster& cluster, const std::string& kind);
