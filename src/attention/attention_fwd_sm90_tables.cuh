@@ -39,7 +39,7 @@ struct AttentionFwdSm90Tables {
   static constexpr int kKvFull = kQEmpty + 8 * kQStages, kKvEmpty = kKvFull + 8 * kStages;
   static constexpr int kTileOffset = (kKvEmpty + 8 * kStages + 15) / 16 * 16, kTileBytes = 32;
   static constexpr int kSharedBytes = kTileOffset + kQStages * kTileBytes;
-  static_assert(kTileN % 16 == 0 && kTileN >= 64 && kTileN <= 256, "one wgmma covers the key block");
+  static_assert(kTileN % 16 == 0 && kTileN >= 64 && kTileN <= 192, "one wgmma covers the key block");
   // setmaxnreg trades registers of the CTA's own pool: what the launch gave out, rounded down to 8 a thread.
   // Asking for more blocks for ever.
   static constexpr int kPool = 65536 / kThreads / 8 * 8 * kThreads;

@@ -1,6 +1,7 @@
 // Rules of the house that no compiler checks: where inline assembly lives, what device code includes, that it
 // is ASCII, and that ptx/forms.def lists what the wrappers write.
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "forms.hpp"
@@ -148,6 +149,18 @@ TEST_CASE("ptx/house: forms.def lists every instruction the wrappers write", "[s
     }
   }
   CHECK(spelled > 80);  // the search above still finds the wrappers
+}
+
+TEST_CASE("ptx/house: every block of keys that the Hopper kernels may be asked for has a wgmma", "[style]") {
+  const std::string wgmma = source("ptx/wgmma.cuh");
+  for (const char* kernel : {"attention_fwd_sm90", "attention_bwd_dq_sm90"}) {
+    const auto config = nlohmann::json::parse(source(std::string("configs/kernels/") + kernel + ".json"));
+    const std::vector<int> limits = config.at("limits").at("tile_n");  // first, last, step
+    for (int keys = limits.at(0); keys <= limits.at(1); keys += limits.at(2)) {
+      INFO(kernel << ": tile_n " << keys);
+      CHECK(wgmma.find("MXFA_WGMMA_BF16(" + std::to_string(keys) + ",") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("ptx/house: every form names a header that spells it", "[style]") {
