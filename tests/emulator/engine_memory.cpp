@@ -71,7 +71,7 @@ TEST_CASE("a queue keeps its order and queue 0 has none", "[engine][events]") {
   schedule.kind = Schedule::Kind::Random;
   std::string done;
   events.configure(schedule);
-  const uint64_t q = events.new_queue();
+  const uint64_t q = tensor_queue(0);
   events.submit(q, "a", [&] { done += 'a'; });
   events.submit(q, "b", [&] { done += 'b'; });
   events.submit(0, "x", [&] { done += 'x'; });

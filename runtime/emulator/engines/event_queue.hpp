@@ -11,9 +11,9 @@
 
 namespace mxfa::emulator {
 
-// Operations with the same queue number complete in the order of their submission; queue 0 has no order.
-// Queue numbers come from new_queue() or are one of the fixed queues below.  Under the functional schedule an
-// operation is performed inside submit() unless an older one of its queue is pending.
+// Operations with the same queue number complete in the order of their submission; queue 0 has no order, the
+// others stand below.  Under the functional schedule an operation is performed inside submit() unless an
+// older one of its queue is pending.
 class EventQueue {
  public:
   using Action = std::function<void()>;
@@ -21,7 +21,6 @@ class EventQueue {
   // True when work is performed inside submit(): an engine then need not poison destinations between issue
   // and completion.
   bool immediate() const { return schedule_.kind == Schedule::Kind::Functional; }
-  uint64_t new_queue() { return ++queues_; }
   void submit(uint64_t queue, std::string what, Action action);
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
@@ -59,19 +58,19 @@ class EventQueue {
   std::vector<Head> heads_;
   std::vector<uint64_t> seen_;
   Schedule schedule_;
-  uint64_t queues_ = 0, sequence_ = 0, trace_ = 0;
+  uint64_t sequence_ = 0, trace_ = 0;
 };
 
-// Queues that exist without being asked for: the tensor pipe of a CTA, and the port through which the warps
-// of one lane quarter load and store tensor memory.  The port is in order: public kernels hand values from
-// one warp to another of the same quarter by tcgen05.st, an mbarrier and tcgen05.ld without a wait::st.
-inline constexpr uint64_t kFixedQueue = 1ull << 63;
-inline uint64_t tensor_queue(uint32_t rank) { return kFixedQueue | (uint64_t{rank} << 32); }
+// The queues: the tensor pipe of a CTA, of a pair, of a warpgroup of Hopper; cp.async of a warp; and the port
+// through which the warps of one lane quarter load and store tensor memory.  The port is in order: public
+// kernels hand values from one warp to another of the same quarter by tcgen05.st, an mbarrier and tcgen05.ld
+// without a wait::st.
+inline uint64_t tensor_queue(uint32_t rank) { return (1ull << 63) | (uint64_t{rank} << 32); }
 inline uint64_t tmem_port_queue(uint32_t rank, uint32_t warp) {
   return tensor_queue(rank) | (1ull << 24) | warp % 4;
 }
 
-inline bool is_tmem_access(uint64_t queue) { return (queue & kFixedQueue) != 0 && (queue >> 24 & 255) == 1; }
+inline bool is_tmem_access(uint64_t queue) { return (queue >> 24 & 255) == 1; }
 inline uint64_t pair_queue(uint32_t rank) {  // the tensor pipe of a pair of CTAs (cta_group::2)
   return tensor_queue(rank & ~1u) | (4ull << 24);
 }

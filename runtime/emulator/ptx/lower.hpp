@@ -115,7 +115,6 @@ class Lowering {
   uint32_t register_bits(uint32_t reg) const {
     return reg < function_.registers.size() ? bits(function_.registers[reg].type) : virtuals_[reg].rows * 32u;
   }
-  bool is_register(const Operand& o) const { return o.kind == Operand::Kind::Register; }
   // The value of an immediate operand as bits of a type; fails when there is none.
   uint64_t immediate(const Operand& o, Type type) const;
   int64_t integer(const Operand& o, const char* what) const;
