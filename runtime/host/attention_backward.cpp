@@ -79,7 +79,6 @@ void check_config(const KernelConfig& config) {
     if (config.at(field) != value)
       invalid("kernel.tile_m is 80, which {}; set kernel.tile_m to 64, or leave that out", what);
   };
-  only("with_dq", 1, "method split does not take");
   only("deterministic", 0, "backward.deterministic does not take: it stages dQ");
   only("square_ds", 0, "block 32x32 does not take");
   only("direct_chunks", 0, "stages all of dQ: direct_chunks must be 0");
@@ -217,6 +216,8 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
     invalid(
         "kernel.direct_chunks: method split never adds dQ in memory; leave direct_chunks out, or choose "
         "method one_kernel");
+  if (transposed && asked == BackwardMethod::kSplit)
+    invalid("kernel.tile_m is 80, which method split does not take; leave one of the two out");
   for (const char* field : kDqFields)
     if (const std::string name = kDqPrefix + std::string(field);
         asked != BackwardMethod::kSplit && override_or(a.kernel, name, 0) != 0)

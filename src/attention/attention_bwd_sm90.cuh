@@ -414,7 +414,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         const uint32_t next_keys = smem + kKOffset + (kv.stage ^ 1) * kKvStageBytes;
         load_keys(next_keys);
         start_s<false>(s, ring, next_keys);
-        end_tile();
+        end_tile<true>();
         begin(load_tile(smem, kv.stage));
         start_dp(dp, ring);
       }
@@ -453,7 +453,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
       return t.keys != 0 && t.m_begin < t.m_end && visible(p, t, group).any(t.m_start);
     }
 
-    // The tile has no more steps, and its products but the last dQ are complete.
+    // The tile has no more steps (kHadSome: it had some), and its products but the last dQ are complete.
+    template <bool kHadSome>
     MXFA_DEVICE void end_tile() {
       wgmma_pin(dv);
       wgmma_pin(dk);
@@ -462,7 +463,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
       warp_sync();
       if constexpr (!kWithDq) {
         if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
-      } else if (t.m_begin < t.m_end) {
+      } else if (kHadSome || t.m_begin < t.m_end) {
         // K and V go back with the last dQ, under the next tile's first step; with one stage there is no
         // next tile before that, and without steps the tile before may still be waiting for one.
         late_release = kv.stage;
@@ -502,7 +503,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         load_keys(keys());
         if (!late) late_ds = late_keys = keys();  // for issue_dq
         walk();
-        end_tile();
+        end_tile<false>();
       }
       if (kWithDq && late) finish_dq();
       if (kDeterministic) end_turn();
