@@ -263,3 +263,27 @@ TEST_CASE("a cluster that polls for a later one is parked", "[core]") {
     CHECK(r.words == std::vector<uint32_t>{53, 0, 0, 51});
   }
 }
+
+TEST_CASE("clusters that take work as they go share it where the schedule is random", "[core]") {
+  // Each counts what it takes of 400, one at a time.
+  const CoreKernel taking{
+      "  mov.u64 %w1, table;\n  mov.u32 %r1, %ctaid.x;\n  mov.u32 %r3, 0;\n  setp.ne.u32 %p1, %lane, 0;\n"
+      "  @%p1 bra done;\ntake:\n  atom.global.add.u32 %r2, [%w1], 1;\n  setp.ge.u32 %p1, %r2, 400;\n"
+      "  @%p1 bra taken;\n  add.u32 %r3, %r3, 1;\n  bra take;\ntaken:\n" +
+          store_word("%r1", "%r3") + "done:\n  ret;",
+      {},
+      ".global .align 4 .u32 table[1] = {0};\n",
+      32,
+      3};
+  CHECK(run_core(taking, 3).words == std::vector<uint32_t>{400, 0, 0});
+  for (const auto& policy : {random, split}) {
+    size_t shared = 0;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      const auto r = run_core(taking, 3, policy(seed));
+      INFO(r.fault);
+      CHECK(r.words[0] + r.words[1] + r.words[2] == 400);
+      shared += std::count(r.words.begin(), r.words.end(), 0u) < 2;
+    }
+    CHECK(shared > 0);
+  }
+}

@@ -26,6 +26,9 @@ const Kernel* find_lowered_kernel(const Module& module, const KernelInfo& info);
 namespace {
 
 constexpr uint32_t kPatience = 300;          // polling rounds until a cluster is parked
+constexpr uint32_t kHurry = 4;               // the same where clusters take turns, as long as some go on
+constexpr std::ptrdiff_t kTakingTurns = 4;   // clusters that a randomised schedule runs by turns ...
+constexpr uint64_t kTurnExponents = 12;      // ... of a random power of two below this
 constexpr uint64_t kMaxShuffled = 1u << 20;  // clusters; larger grids start in order
 constexpr uint32_t kIdleCycles = 64;  // turns of all parked clusters without any change that count as a hang
 
@@ -144,6 +147,8 @@ class GridRun {
 
   // Clusters run one after another.  One that only polls, say for a flag in global memory, is parked and the
   // next one starts, up to what the device could hold at once; parked ones get their turn again and again.
+  // So does a randomised schedule with one that does not poll, after a while: programs that hand out work as
+  // they go would otherwise give it all to the first.
   void run_clusters(std::vector<std::unique_ptr<Resident>> parked) {
     const Dim3 c = launch_.cluster;
     const uint64_t total = grid_.clusters;
@@ -151,6 +156,11 @@ class GridRun {
     uint64_t& next = grid_.next_cluster;  // cluster launch control takes from it too
     uint32_t idle_cycles = 0;
     shuffle_clusters(total, room);
+    const bool turns = launch_.schedule.randomised() && total > 1;
+    const auto run = [&](Resident& r) {
+      return this->run(r, turns && idle_cycles == 0 ? kHurry : kPatience,
+                       turns ? 1ull << grid_.random() % kTurnExponents : UINT64_MAX);
+    };
     while (next < total || !parked.empty()) {
       bool changed = false;
       for (auto& r : parked) {
@@ -159,11 +169,14 @@ class GridRun {
         if (r) r->stamp = r->scheduler->stamp();
       }
       std::erase(parked, nullptr);
-      while (next < total && parked.size() < room) {
+      const auto going =
+          std::count_if(parked.begin(), parked.end(), [](const auto& r) { return !r->scheduler->polls(); });
+      for (auto left = kTakingTurns - going; next < total && parked.size() < room && left > 0;) {
         auto r = start(grid_.cluster_at(next++));
         changed = true;
         if (!run(*r)) {
           r->stamp = r->scheduler->stamp();
+          left -= !r->scheduler->polls();
           parked.push_back(std::move(r));
         } else if (!parked.empty()) {
           break;  // something may have been released
@@ -187,7 +200,7 @@ class GridRun {
 
   void run_or_park(uint64_t index) {
     auto r = start(index);
-    if (!run(*r)) r->stamp = r->scheduler->stamp(), parked_.push_back(std::move(r));
+    if (!run(*r, kPatience, UINT64_MAX)) r->stamp = r->scheduler->stamp(), parked_.push_back(std::move(r));
   }
 
   std::unique_ptr<Resident> start(uint64_t index) {
@@ -218,9 +231,9 @@ class GridRun {
   }
 
   // True when the cluster has ended; its CTAs are kept for the next one.
-  bool run(Resident& r) {
+  bool run(Resident& r, uint32_t patience, uint64_t turn) {
     try {
-      if (!r.scheduler->run(kPatience)) return false;
+      if (!r.scheduler->run(patience, turn)) return false;
     } catch (const Fault& f) {
       const std::string text = f.what();
       // Asynchronous work fails without an instruction to blame.

@@ -280,11 +280,12 @@ bool Scheduler::unstick() {
   return false;
 }
 
-bool Scheduler::run(uint32_t patience) {
+bool Scheduler::run(uint32_t patience, uint64_t turn) {
   const bool random = grid_.schedule.randomised();
   // A round of a randomised schedule is many single choices.
   const uint32_t scale = random ? 64 : 1;
   idle_rounds_ = 0;
+  polls_ = false;
   while (live_ctas_ > 0) {
     const bool ran = random ? run_choice() : run_round();
     if (live_ctas_ == 0) break;
@@ -294,6 +295,7 @@ bool Scheduler::run(uint32_t patience) {
     if (stamp() != last_stamp_) {
       last_stamp_ = stamp();
       idle_rounds_ = expired_waits_ = 0;
+      if (ran && random && --turn == 0) return false;
       if (ran) continue;
     }
     if (!ran) {
@@ -311,6 +313,7 @@ bool Scheduler::run(uint32_t patience) {
     else if (idle_rounds_ % (kIdleBeforeBreaking * scale) == 0)
       unstick();
     if (idle_rounds_ >= patience * scale) {
+      polls_ = true;
       return false;
     }
   }

@@ -11,9 +11,10 @@ class Scheduler {
  public:
   Scheduler(Grid& grid, Cluster& cluster);
   // Until every lane has exited (true), or until `patience` rounds in a row brought nothing but polling
-  // (false): then another cluster may have to run first.  Throws Fault with place and, for a hang, the
-  // report.
-  bool run(uint32_t patience);
+  // (false, polls()): then another cluster may have to run first.  Or until `turn` random choices have
+  // brought something (false).  Throws Fault with place and, for a hang, the report.
+  bool run(uint32_t patience, uint64_t turn = UINT64_MAX);
+  bool polls() const { return polls_; }
   uint64_t stamp() const {
     return cluster_.epoch + x_.progress;
   }  // changes whenever the cluster achieves something
@@ -48,6 +49,7 @@ class Scheduler {
   Exec x_;
   uint32_t live_ctas_ = 0;
   uint64_t last_stamp_ = 0;
+  bool polls_ = false;
   uint32_t idle_rounds_ = 0;    // rounds in which everything that ran was polling
   uint32_t expired_waits_ = 0;  // consecutive times that all try_waits were told to give up
   std::vector<Place> choices_;
