@@ -26,6 +26,24 @@ void Findings::add(const char* rule, Severity severity, uint32_t pc, uint32_t ot
     ++list_[place->second].count;
 }
 
+void Findings::withdraw(const std::string& rule, uint32_t pc) {
+  const auto about = [&](const auto& known) {
+    const auto& [of, first, second] = known.first;
+    return of == rule && (first == pc || second == pc);
+  };
+  for (auto found = known_.begin(); (found = std::find_if(found, known_.end(), about)) != known_.end();) {
+    const size_t place = found->second;
+    list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(place));
+    const auto forget = [=](auto& places) {
+      std::erase_if(places, [=](const auto& entry) { return entry.second == place; });
+      for (auto& [key, at] : places) at -= at > place;
+    };
+    forget(known_);
+    forget(lines_);
+    found = known_.begin();
+  }
+}
+
 size_t Findings::count(Severity severity) const {
   return static_cast<size_t>(
       std::count_if(list_.begin(), list_.end(), [=](const Finding& f) { return f.severity == severity; }));

@@ -31,6 +31,8 @@ class Findings {
   // findings apart.
   void add(const char* rule, Severity severity, uint32_t pc, uint32_t other,
            const std::function<std::string()>& text);
+  // Forgets what `rule` has found at this instruction, as either of the two.
+  void withdraw(const std::string& rule, uint32_t pc);
   const std::vector<Finding>& list() const { return list_; }
   size_t count(Severity severity) const;  // of different findings
   // All of them, errors first; empty if there are none.

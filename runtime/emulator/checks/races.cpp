@@ -2,6 +2,7 @@
 #include "checks/races.hpp"
 
 #include <bit>
+#include <utility>
 
 #include "core/handlers.hpp"
 #include "core/kernel.hpp"
@@ -49,6 +50,7 @@ void Races::cluster_begins(Cluster& cluster) {
   grid_ = cluster.grid;
   program_ = cluster.grid->kernel->program;
   findings_.name_lines(*program_);
+  unordered_sums_.resize(program_->code.size());
   auto s = std::make_unique<ClusterState>();
   s->cluster = &cluster;
   s->number = next_number_++;
@@ -171,10 +173,11 @@ void Races::synchronise(Warp& warp, const LaneAccess& access) {
   for (const LaneGroup& g : w.groups) fenced = fenced || ((g.mask & access.mask) && g.fence_release);
   const bool publishes = writes && (access.order.releases() || fenced);
   if (!publishes && locations_.empty()) return;
+  uint64_t learnt = ~uint64_t{0};
   for (uint32_t m = access.mask; m; m &= m - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(m));
     const uint64_t key = location_key(s, access.space, access.address[lane]);
-    if (reads) {
+    if (reads && key != std::exchange(learnt, key)) {
       if (const auto found = locations_.find(key); found != locations_.end()) {
         // All lanes of the instruction learn it: they mostly ask for the same.
         s.learn(warp, access.mask, [&](LaneGroup& g) {

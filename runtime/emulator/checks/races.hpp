@@ -7,6 +7,9 @@
 
 namespace mxfa::emulator {
 
+// Can be withdrawn, so that it has a name of its own.
+inline constexpr const char* kWarpSyncInSum = "missing-warp-sync-in-sum";
+
 class Races : public Observer {
  public:
   Races(CheckMode mode, Findings& findings);
@@ -69,7 +72,8 @@ class Races : public Observer {
     ThreadSyncFence,
     InitFence,
     TmemWait,
-    WarpSync
+    WarpSync,
+    WarpSyncInSum
   };
 
   ClusterState& state_of(Cluster& cluster) {
@@ -90,6 +94,7 @@ class Races : public Observer {
   bool same_lanes(const Record& old, const Access& now) const;
   static bool covers(const Clock& clock, const Record& old, uint32_t value, uint32_t bytes);
   void check(const Record& old, const Access& now, uint64_t where);
+  void check_sum(Cell& cell, const Access& now, uint64_t where);
   void touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where);
   void touch_bytes(Access& now, uint32_t rank, uint64_t begin, uint64_t bytes);
   void touch_columns(Access& now, const Touch& touch);
@@ -129,6 +134,11 @@ class Races : public Observer {
   std::vector<Work> works_;  // by ticket
   GlobalShadow global_;
   Overflow global_overflow_;
+  Overflow& overflow_of(const Access& now) {
+    return now.space == MemorySpace::Global ? global_overflow_ : now.state->overflow;
+  }
+  // By instruction: atomic additions of which two came in no order, so that none is meant.
+  std::vector<bool> unordered_sums_;
   // What has been released at an address (strong writes after a release or a release fence), by the cluster
   // that the clocks belong to.
   using Location = std::map<uint32_t, Knowledge>;

@@ -205,6 +205,26 @@ void Races::check(const Record& old, const Access& now, uint64_t where) {
   if (const Problem why = problem(old, now); why != Problem::None) report(why, old, now, where);
 }
 
+// Atomic additions of floating-point numbers do not race: their order may be left open.  Where they are in
+// order but for lanes of a warp that do not wait for each other, one is meant.  What came last tells: an
+// ordered sum is a chain.
+void Races::check_sum(Cell& cell, const Access& now, uint64_t where) {
+  if (unordered_sums_[now.record.pc]) return;
+  const auto look = [&](const Record& old) {
+    const bool own = old.component == now.record.component && old.cluster == now.record.cluster;
+    if (!(old.flags & kSum) || !(old.mask & now.record.mask) || own || before(old, now)) return;
+    if (unordered_sums_[old.pc]) return;
+    if (loosely_before(old, now)) return report(Problem::WarpSyncInSum, old, now, where);
+    for (const uint32_t pc : {old.pc, now.record.pc}) {
+      unordered_sums_[pc] = true;
+      findings_.withdraw(kWarpSyncInSum, pc);
+    }
+  };
+  look(cell.write);  // or here, or the last of:
+  if (!cell.more) return;
+  if (const auto& strong = overflow_of(now).list(cell.more).strong; !strong.empty()) look(strong.back());
+}
+
 namespace {
 
 // The usual case, apart: a plain access to bytes of which the cell knows nothing but plain accesses by the
@@ -237,9 +257,9 @@ bool touched_before(Cell& cell, const Record& fresh) {
 void Races::touch_cell(Cell& cell, Access& now, uint32_t mask, uint64_t where) {
   now.record.mask = mask;
   if (touched_before(cell, now.record)) return;
+  if (now.record.flags & kSum) check_sum(cell, now, where);
   touch(
-      cell, now.space == MemorySpace::Global ? global_overflow_ : now.state->overflow, now.record,
-      [&](const Record& old) { check(old, now, where); },
+      cell, overflow_of(now), now.record, [&](const Record& old) { check(old, now, where); },
       [&](const Record& old) {
         return (old.component == now.record.component && old.cluster == now.record.cluster &&
                 old.pattern == now.record.pattern && old.lane == now.record.lane &&
@@ -290,6 +310,7 @@ void Races::access(Warp& warp, const LaneAccess& a) {
   while (rest) {
     Access now = access_by(warp, a.space, a.kind != AccessKind::Read, std::countr_zero(rest));
     if (strong) now.record.flags |= kStrong;
+    if (a.sum) now.record.flags |= kSum;
     if (copies) {
       now.record.flags |= kCopyAsync;
       now.record.component = copies->component;

@@ -128,6 +128,7 @@ std::string Races::remedy(Problem why, const Record& old, const Access& now) con
              "of its "
              "arrive (tcgen05.commit implies it), after_thread_sync by the second one after its wait";
     case Problem::WarpSync:
+    case Problem::WarpSyncInSum:
       return fmt::format(
           "missing: the lanes of a warp follow each other only where it is synchronised: no bar.warp.sync "
           "between the {} and what another lane of its warp did then\n  remedy: bar.warp.sync (__syncwarp) "
@@ -226,6 +227,10 @@ void Races::report(Problem why, const Record& old, const Access& now, uint64_t w
       break;
     case Problem::WarpSync:
       rule = "missing-warp-sync";
+      if (!strict) severity = Severity::Advice;
+      break;
+    case Problem::WarpSyncInSum:
+      rule = kWarpSyncInSum;
       if (!strict) severity = Severity::Advice;
       break;
     case Problem::InitFence:

@@ -20,7 +20,8 @@ enum RecordFlags : uint16_t {
   kTensorAccess = 32,  // of tensor memory by any tcgen05 instruction
   kCopyAsync = 64,     // cp.async: generic, complete at its wait_group
   kBarrierInit = 128,  // mbarrier.init
-  kAllocation = 256    // the address that tcgen05.alloc writes
+  kAllocation = 256,   // the address that tcgen05.alloc writes
+  kSum = 512           // an atomic addition of floating-point numbers
 };
 
 struct Record {

@@ -159,6 +159,7 @@ void report_access(Exec& x, const MicroOp& op, Space space, uint32_t bytes, bool
   LaneAccess access;
   access.kind = op.flags & kAtomicAccess ? AccessKind::Atomic : write ? AccessKind::Write : AccessKind::Read;
   access.order = decode_order(op.flags);
+  access.sum = op.flags & kSumAccess;
   access.copy_async = copy_async;
   access.bytes = bytes;
   access.address = address;

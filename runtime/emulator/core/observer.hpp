@@ -25,8 +25,8 @@ struct Order {
 };
 inline constexpr Order kReleaseCta{Semantics::Release, Scope::Cta};  // PTX ISA 9.7.13.15.13
 inline constexpr Order kAcquireCta{Semantics::Acquire, Scope::Cta};  // 9.7.13.15.16
-// In MicroOp::flags: kAtomicAccess, semantics in bits 8-10, scope in bits 11-12.
-inline constexpr uint16_t kAtomicAccess = 64;
+// In MicroOp::flags: kAtomicAccess, kSumAccess, semantics in bits 8-10, scope in bits 11-12.
+inline constexpr uint16_t kAtomicAccess = 64, kSumAccess = 128;
 inline uint16_t encode_order(Order o) {
   return static_cast<uint16_t>(static_cast<uint32_t>(o.semantics) << 8 | static_cast<uint32_t>(o.scope)
                                                                              << 11);
@@ -41,6 +41,7 @@ struct LaneAccess {
   MemorySpace space = MemorySpace::Global;
   AccessKind kind = AccessKind::Read;
   Order order;
+  bool sum = false;                   // an atomic addition whose result depends on the order of additions
   bool copy_async = false;            // a side of cp.async (not bulk): complete at its wait_group or mbarrier
   uint32_t mask = 0;                  // lanes
   uint32_t bytes = 0;                 // of each lane

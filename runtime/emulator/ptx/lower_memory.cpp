@@ -133,6 +133,7 @@ void emit_atomic(Lowering& l, const Match& m, const Operand* result, const Opera
   if (result) op.list_dst(*result, bits(type));
   op.aux(n).mode(static_cast<uint32_t>(l.program().combines.size()));
   op.flag(static_cast<uint16_t>(kAtomicAccess | order_of(m, true)));
+  op.flag(kSumAccess, name_of == "add" && !is_integer(type));
   l.program().combines.push_back(handlers::atomic_combine(name_of, type));
   op.address(0, address, space);
 }
