@@ -76,8 +76,8 @@ mutates() {  # DEVICE OPTIONS... -- SHAPES...
   rm -f "$messages"
 }
 mutates emulator:b200 --strict -- sm100.json sm100_pair.json sm100_clc.json quantize.json lengths.json
-mutates emulator:h200 --strict -- sm90_bwd.json
-mutates emulator:h200 -- sm90.json sm90_bwd_turns.json sm90_bwd_split.json
+mutates emulator:h200 --strict -- sm90_bwd.json sm90_bwd_turns.json
+mutates emulator:h200 -- sm90.json sm90_bwd_split.json
 
 # The options of the Blackwell forward against each other, each row under random schedules and orders of
 # grants.

@@ -339,9 +339,9 @@ void print(const std::vector<Site>& sites) {
 // Runs the mutants that no shape before has shown, `jobs` at a time.
 void run_mutants(std::vector<Site>& sites, const std::string& shape,
                  const std::vector<std::string>& arguments, const std::string& kernel, const Ended& whole,
-                 unsigned jobs, const Folder& folder, const CommonFlags& flags) {
+                 unsigned jobs, const Folder& folder, const CommonFlags& flags, double times = 20) {
   // Mutants do what the kernel does or stop early; what takes many times longer does not end.
-  const auto limit = static_cast<unsigned>(5 + std::ceil(20 * whole.cpu_seconds));
+  const auto limit = static_cast<unsigned>(5 + std::ceil(times * whole.cpu_seconds));
   struct Running {
     Site* site;
     std::unique_ptr<Child> child;
@@ -443,7 +443,7 @@ ordered_json mutate_kernel(const std::vector<std::string>& files, const std::vec
   patient.policies = {"random", "pct:3", "pct:6", "split"};
   for (size_t i = 0; options.policies.empty() && i < names.size(); ++i)
     run_mutants(sites, names[i], arguments_of(files, mutated.shapes[i], patient, flags), kernel, wholes[i],
-                jobs, folder, flags);
+                jobs, folder, flags, 4 * kPatience);
   Tally tally;
   ordered_json list = ordered_json::array();
   for (Site& site : sites) {

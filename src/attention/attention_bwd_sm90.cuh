@@ -506,7 +506,10 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         end_tile<false>();
       }
       if (kWithDq && late) finish_dq();
-      if (kDeterministic) end_turn();
+      if constexpr (kDeterministic) {
+        warp_sync();  // the additions of the last turn, of all lanes
+        end_turn();
+      }
       // Shared memory must outlive the reads.
       if (kStagedChunks != 0 && elect_one()) bulk_wait_group_read<0>();
     }

@@ -47,13 +47,16 @@ struct AttentionBwdSm90Dq : AttentionBwdSm90Walk {
     MXFA_DEVICE void take_turn() {
       end_turn();
       if (late_rows <= 16 * warp) return;
-      int index = 2 * (late_unit + 2 * warp) + panel(), turn = uniform(ld_shared_b32(turn_slot()));
-      while (uniform(ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index)) != turn) {
+      int index = 2 * (late_unit + 2 * warp) + panel();
+      int turn = uniform(lane == 0 ? ld_shared_b32(turn_slot()) : 0);
+      while (uniform(lane == 0 ? ld_acquire_gpu_s32(pointer<int32_t>(p.turns) + index) : 0) != turn) {
       }
+      warp_sync();  // the additions of all lanes come after what lane 0 has acquired
       if (lane == 0) st_shared_b32(turn_slot() + 4, index);
     }
+    // The additions of all lanes come before the release: the warp has been synchronised since, by publish_ds
+    // or behind the walk.
     MXFA_DEVICE void end_turn() {
-      warp_sync();  // the additions of all lanes come before the release
       if (lane == 0) {
         int before = int32_t(ld_shared_b32(turn_slot() + 4));
         if (before >= 0) red_add_release_gpu_s32(pointer<int32_t>(p.turns) + before, 1);
