@@ -46,30 +46,37 @@ void write_answers(const char* file, const Answers& answers) {
   REQUIRE(out.flush().good());
 }
 
-// The forward that the answers at head_dim 64 were recorded with: another block of keys rounds P elsewhere.
-constexpr char kRecorded64[] = R"({"tile_n": 128, "overlap": 1, "consumer_warpgroups": 3, "kv_stages": 8,
-                                   "consumer_registers": 160, "producer_registers": 32})";
+void add_gradients(Answers& answers, const std::string& of, const BackwardInputs& inputs) {
+  const BackwardOutputs gradients = run_backward(inputs);
+  answers["dq_" + of] = gradients.dq;
+  answers["dk_" + of] = gradients.dk;
+  answers["dv_" + of] = gradients.dv;
+}
 
 Answers answers_here() {
   Answers answers;
   for (const int head_dim : {64, 96, 128}) {
     const std::string dim = "d" + std::to_string(head_dim);
+    // No sequence has more keys than a tile: dQ is one addition, in whatever order tiles come.
     AttentionProblem problem = problem_of({1, 65, 0, 20}, {33, 70, 7, 20}, 2, head_dim);
     problem.heads_kv = 1;
     problem.causal = head_dim != 128;
     if (head_dim == 96) problem.window_left = 20;
-    AttentionInputs inputs = make_inputs(problem, false);
-    if (head_dim == 64) inputs.kernel = kRecorded64;
-    answers["o_" + dim] = run_attention(inputs).o;
+    answers["o_" + dim] = run_attention(make_inputs(problem, false)).o;
+    answers["o_mx_" + dim] = run_attention(make_inputs(problem, true)).o;
     BackwardInputs backward = make_backward(problem);
-    if (head_dim == 64) backward.forward_kernel = kRecorded64;
+    if (head_dim == 128) {
+      for (const bool square : {false, true})
+        add_gradients(answers, square ? "mx_square" : "mx", make_mx_backward(problem, square));
+      backward.forward.kernel =
+          R"({"method": "one_kernel", "tile_m": 80, "kv_stages": 1, "direct_chunks": 0})";
+      add_gradients(answers, "rows80", backward);
+    }
     backward.options.deterministic = 1;
-    backward.forward.kernel = R"({"method": "one_kernel"})";
-    const BackwardOutputs gradients = run_backward(backward);
-    answers["dv_" + dim] = gradients.dv;
-    if (head_dim == 64) continue;  // recorded when dS was computed from the rounded P there
-    answers["dq_" + dim] = gradients.dq;
-    answers["dk_" + dim] = gradients.dk;
+    for (const char* method : {"one_kernel", "split"}) {
+      backward.forward.kernel = std::string(R"({"method": ")") + method + "\"}";
+      add_gradients(answers, method + ("_" + dim), backward);
+    }
   }
   return answers;
 }
