@@ -3,14 +3,14 @@
 //   P = 2^(scale log2(e) Q K^T - LSE log2(e)),  dS = P o (dO V^T - delta),
 //   dV = P^T dO,  dK = scale dS^T Q,  dQ = scale dS K.
 //
-// A CTA owns 128 keys, 64 a compute warpgroup, and walks the query tiles (64 rows; 128 at D = 64) of every
-// query head of the group.  Everything is transposed (keys are the rows of S^T and dP^T), so that P^T and
-// dS^T leave their accumulators as register operands of dV and dK and only dS goes through shared memory.
+// A CTA owns 128 keys, 64 a compute warpgroup, and walks the query tiles (64 or 80 rows; 128 at D = 64) of
+// every query head of the group.  Everything is transposed (keys are the rows of S^T and dP^T), so that P^T
+// and dS^T leave their accumulators as register operands of dV and dK and only dS goes through shared memory.
 //
 // Registers decide the schedule.  dK and dV are 128 a thread at D = 128, S^T and dP^T 64 more; ptxas places
-// accumulators from R24 on and keeps two back, so 192 of them need a budget above 218: two compute warpgroups
-// of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded, take the registers of dP^T, the
-// warpgroup's half of dQ those of S^T.  One step of a warpgroup:
+// accumulators from R24 on and keeps two back, so 192 of them (208 with 80 rows) need a budget above 218
+// (234): two compute warpgroups of 240 beside a producer of 24 (pool of 384 x 168).  P^T and dS^T, rounded,
+// take the registers of dP^T, the warpgroup's half of dQ those of S^T.  One step of a warpgroup:
 //     wait for S^T | P | wait for dP^T | dS, dS to shared memory | issue dV(i), dQ(i-1), dK(i) | wait for dQ,
 //     add or stage it | issue S^T(i+1) | wait for dK | issue dP^T(i+1) | hand what is staged to the copy
 //     engine

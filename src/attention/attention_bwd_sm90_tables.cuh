@@ -48,8 +48,9 @@ struct AttentionBwdSm90Tables {
   static constexpr int kDsBytes = kTileM * 128;  // of one compute warpgroup
   // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
   // rows.  80 rows are no whole number of a product's 64: then it computes dQ^T, 64 channels x 80 rows.
-  // Its 40 accumulators are then those of S^T by name: 208 of a thread's 240 registers are accumulators, and
-  // where ptxas may choose, it finds no room for them and serialises every wgmma (C7512).
+  // Its 40 accumulators then have the name of S^T, whose next product is tied to them: 208 of a thread's 240
+  // registers are accumulators, and where ptxas may choose, it finds no room for them and serialises every
+  // wgmma (C7512).
   static constexpr bool kDqTransposed = kTileM == 80;
   static constexpr int kDsStep = 64 * 32;  // then dS lies in columns of 16 rows, 32 bytes a key
   static constexpr int kDqColumns = kDqTransposed ? kTileM : 64;
@@ -63,7 +64,7 @@ struct AttentionBwdSm90Tables {
   static_assert(!kDqTransposed || (kDirectChunks == 0 && !kSquareDs),
                 "80 rows: all of dQ is staged, and there are no blocks of 32 x 32");
   // K is an operand of S^T from registers: 16 KB a step that shared memory does not give.  Without dQ, which
-  // leaves the registers, that is worth 7 %, beside it nothing (docs/hopper.md).
+  // leaves the registers, that is worth up to 7 %, beside it nothing (docs/hopper.md).
   static constexpr bool kKeysInRegisters = Config::keys_in_registers;
   static_assert(!kKeysInRegisters || kD == 64, "keys_in_registers");
   static constexpr bool kScoresTied = kDqTransposed || kKeysInRegisters;
