@@ -55,34 +55,13 @@ void check_support(const mxfa_attention& a, const mxfa_attention_backward_option
     invalid("p_scale is dynamic, but attn_bwd rounds P with the constant scale 2^-8; use p_scale constant");
   if (a.block == MXFA_BLOCK_32X32 && a.scaling_mode == MXFA_FLOOR)
     invalid(
-        "scaling_mode is floor, but attn_bwd with block 32x32 rounds dS with rceil; use scaling_mode rceil "
-        "or "
-        "block 1x32");
+        "scaling_mode is floor, but attn_bwd with block 32x32 rounds dS with rceil; use scaling_mode rceil, "
+        "or block 1x32");
   if (o.dkv_output == MXFA_MXFP8)
     invalid(
         "dkv_output mxfp8: attn_bwd on {} writes dK and dV in bf16; use dkv_output bf16, and mxfa_quantize "
         "after it",
         arch);
-}
-
-// What overrides may have brought together that the main kernel does not have.
-void check_config(const KernelConfig& config) {
-  if (config.at("keys_in_registers") && config.at("head_dim") != 64)
-    invalid("kernel.keys_in_registers is 1; with head_dim {} there are no registers for keys, it must be 0",
-            config.at("head_dim"));
-  const int64_t rows = config.at("tile_m"), usual = config.at("head_dim") == 64 ? 128 : 64;
-  if (rows == usual) return;
-  if (rows != kTransposedRows || config.at("head_dim") == 64)
-    invalid("kernel.tile_m is {}; with head_dim {} it must be {}", rows, config.at("head_dim"),
-            usual == 128 ? "128" : "64 or 80");
-  const auto only = [&](const char* field, int64_t value, const char* what) {
-    if (config.at(field) != value)
-      invalid("kernel.tile_m is 80, which {}; set kernel.tile_m to 64, or leave that out", what);
-  };
-  only("deterministic", 0, "backward.deterministic does not take: it stages dQ");
-  only("square_ds", 0, "block 32x32 does not take");
-  only("direct_chunks", 0, "stages all of dQ: direct_chunks must be 0");
-  only("kv_stages", 1, "leaves room for one stage of K and V: kv_stages must be 1");
 }
 
 // dS is rounded to MXFP8 in square blocks, else to BF16.
@@ -422,15 +401,14 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
       {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
       dq_overrides(config).c_str());
   plan->backward.max_ctas = resident_ctas(context.driver, config);
-  const Choice choice =
-      choose_method(*plan, BackwardMethod(config.at("method")), config, main_config(false), dq_config);
+  const auto asked = BackwardMethod(config.at("method"));
+  const Choice choice = choose_method(*plan, asked, config, main_config(false), dq_config);
   const bool split = choice.method == BackwardMethod::kSplit;
   if (split) {
     config = main_config(false);
     for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
   }
   config.set("method", int32_t(choice.method));
-  check_config(config);
   std::vector<ConfigField> beside{
       {"head_dim", attention.head_dim}, {"tile_m", int32_t(config.at("tile_m"))}, {"dq_fp16", dq_fp16, true}};
   const CurrentContext current(context);
@@ -508,8 +486,7 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
     return mxfp8 ? expanded_operand(plan, index, workspace) : given;
   };
   const mxfa_tensor d_o = operand(3, args.d_o);
-  const auto step_rows = int32_t(plan.kernel->tables.tile_rows);
-  const int32_t q_box_rows = step_rows % kBoxRows == 0 ? kBoxRows : step_rows;
+  const auto rows = int32_t(plan.kernel->tables.tile_rows), q_box_rows = rows % kBoxRows ? rows : kBoxRows;
   params.q = map(operand(0, args.q), a.heads_q, "Q", q_box_rows);
   params.k = map(operand(1, args.k), a.heads_kv, "K");
   params.v = map(operand(2, args.v), a.heads_kv, "V");

@@ -59,14 +59,15 @@ struct AttentionBwdSm90Tables {
   static constexpr int kStagingBytes =  // of one warp
       kDqTransposed ? kTileM / kDqUnit * kUnitBytes : kStagedChunks * 2 * kChunkBytes;
   static constexpr bool kSplitRows = kTileM == 128;
-  static_assert(kTileM == backward_rows(kD) || (kTileM == 80 && kD > 64), "tile_m");
+  static_assert(kTileM == backward_rows(kD) || (kTileM == 80 && kD > 64),
+                "tile_m is 128 at head_dim 64, 64 or 80 at head_dim 96 and 128");
   static_assert(kTileM == backward_rows(kD) || kWithDq, "attention_bwd_dq_sm90 reads the same statistics");
   static_assert(!kDqTransposed || (kDirectChunks == 0 && !kSquareDs),
-                "80 rows: all of dQ is staged, and there are no blocks of 32 x 32");
+                "tile_m 80 needs direct_chunks 0, and takes neither deterministic nor blocks of 32 x 32");
   // K is an operand of S^T from registers: 16 KB a step that shared memory does not give.  Without dQ, which
   // leaves the registers, that is worth up to 7 %, beside it nothing (docs/hopper.md).
   static constexpr bool kKeysInRegisters = Config::keys_in_registers;
-  static_assert(!kKeysInRegisters || kD == 64, "keys_in_registers");
+  static_assert(!kKeysInRegisters || kD == 64, "keys_in_registers is for head_dim 64");
   static constexpr bool kScoresTied = kDqTransposed || kKeysInRegisters;
   // S^T of the next tile beside the store of dK and dV: with a broadcast Q +3 % at D = 64, -2 % at D = 128.
   static constexpr bool kTilesOverlap = kD == 64 && kKvStages == 2 && kWithDq;
