@@ -401,11 +401,12 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
       {{"head_dim", attention.head_dim}, {"right_mask", right >= 0, true}, {"left_mask", left >= 0, true}},
       dq_overrides(config).c_str());
   plan->backward.max_ctas = resident_ctas(context.driver, config);
-  const auto asked = BackwardMethod(config.at("method"));
-  const Choice choice = choose_method(*plan, asked, config, main_config(false), dq_config);
+  const KernelConfig without_dq = main_config(false);
+  const Choice choice =
+      choose_method(*plan, BackwardMethod(config.at("method")), config, without_dq, dq_config);
   const bool split = choice.method == BackwardMethod::kSplit;
   if (split) {
-    config = main_config(false);
+    config = without_dq;
     for (const char* field : kDqFields) config.set(kDqPrefix + std::string(field), dq_config.at(field));
   }
   config.set("method", int32_t(choice.method));

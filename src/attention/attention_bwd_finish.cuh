@@ -13,7 +13,7 @@ namespace mxfa {
 template <int kD, int kRows, bool kDqFp16>
 struct AttentionBwdFinish {
   static constexpr int kThreads = 2 * kRows;  // a warp 16 rows
-  static constexpr bool kTransposed = kRows == 80;
+  static constexpr bool kTransposed = dq_is_transposed(kRows);
 
   static constexpr KernelTables kTables = {.magic = kTablesMagic,
                                            .params_bytes = sizeof(AttentionBackwardParams),

@@ -72,6 +72,9 @@ struct AttentionBackwardDqParams {
 // Query rows a tile, R, unless the main kernel's configuration says 80: 64 KB of registers for its scores.
 MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 64; }
 
+// 80 rows are no whole number of a product's 64: then dQ is computed, and added, transposed.
+MXFA_CONSTEXPR bool dq_is_transposed(int tile_rows) { return tile_rows == 80; }
+
 inline constexpr int kDqUnit = 8;
 MXFA_CONSTEXPR int dq_unit_bytes(int head_dim, bool fp16) { return kDqUnit * head_dim * (fp16 ? 2 : 4); }
 

@@ -51,7 +51,7 @@ struct AttentionBwdSm90Tables {
   // Its 40 accumulators then have the name of S^T, whose next product is tied to them: 208 of a thread's 240
   // registers are accumulators, and where ptxas may choose, it finds no room for them and serialises every
   // wgmma (C7512).
-  static constexpr bool kDqTransposed = kTileM == 80;
+  static constexpr bool kDqTransposed = dq_is_transposed(kTileM);
   static constexpr int kDsStep = 64 * 32;  // then dS lies in columns of 16 rows, 32 bytes a key
   static constexpr int kDqColumns = kDqTransposed ? kTileM : 64;
   // What a warp has of a unit of 8 rows then: 16 channels.
@@ -59,7 +59,7 @@ struct AttentionBwdSm90Tables {
   static constexpr int kStagingBytes =  // of one warp
       kDqTransposed ? kTileM / kDqUnit * kUnitBytes : kStagedChunks * 2 * kChunkBytes;
   static constexpr bool kSplitRows = kTileM == 128;
-  static_assert(kTileM == backward_rows(kD) || (kTileM == 80 && kD > 64),
+  static_assert(kTileM == backward_rows(kD) || (kDqTransposed && kD > 64),
                 "tile_m is 128 at head_dim 64, 64 or 80 at head_dim 96 and 128");
   static_assert(kTileM == backward_rows(kD) || kWithDq, "attention_bwd_dq_sm90 reads the same statistics");
   static_assert(!kDqTransposed || (kDirectChunks == 0 && !kSquareDs),
@@ -69,7 +69,8 @@ struct AttentionBwdSm90Tables {
   static constexpr bool kKeysInRegisters = Config::keys_in_registers;
   static_assert(!kKeysInRegisters || kD == 64, "keys_in_registers is for head_dim 64");
   static constexpr bool kScoresTied = kDqTransposed || kKeysInRegisters;
-  // S^T of the next tile beside the store of dK and dV: with a broadcast Q +3 % at D = 64, -2 % at D = 128.
+  // S^T of the next tile beside the store of dK and dV: with a broadcast Q faster at D = 64,
+  // slower at D = 128 (docs/hopper.md).
   static constexpr bool kTilesOverlap = kD == 64 && kKvStages == 2 && kWithDq;
   // dV is issued before dS is stored, or between that and dQ (measured, docs/hopper.md).
   static constexpr bool kDvBeforeDs = Config::dv_before_ds;

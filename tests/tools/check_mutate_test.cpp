@@ -27,7 +27,8 @@ TEST_CASE("the loss of a synchronisation is found: a sample of each kernel") {
                                                      {"sm100_pair.json", "1", 10},
                                                      {"quantize.json", "1", 2},
                                                      {"sm90_bwd.json", "1", 4},
-                                                     {"sm90_bwd.json", "5", 4}}));
+                                                     {"sm90_bwd.json", "5", 4},
+                                                     {"sm90_bwd.json", "6", 4}}));
   const Workplace workplace;
   const ProgramResult result =
       workplace.run({"check", kFolder + file, "--only", only, "--device",
