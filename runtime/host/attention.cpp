@@ -68,13 +68,22 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
         "out, or run with --device emulator:b200",
         arch);
   const bool mxfp8 = a.dtype == MXFA_MXFP8;
-  KernelConfig config = resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
-                                              {{"head_dim", a.head_dim},
-                                               {"mxfp8", mxfp8, true},
-                                               {"right_mask", plan.window_right >= 0, true},
-                                               {"left_mask", plan.window_left >= 0, true},
-                                               {"dynamic_p", mxfp8 && a.p_scale == MXFA_P_DYNAMIC, true}},
-                                              a.kernel);
+  const auto resolve = [&](bool two_unit_tiles) {
+    return resolve_kernel_config(context.configs, "attention_fwd_sm90", arch,
+                                 {{"head_dim", a.head_dim},
+                                  {"mxfp8", mxfp8, true},
+                                  {"right_mask", plan.window_right >= 0, true},
+                                  {"left_mask", plan.window_left >= 0, true},
+                                  {"dynamic_p", mxfp8 && a.p_scale == MXFA_P_DYNAMIC, true},
+                                  {"two_unit_tiles", two_unit_tiles, true, ConfigField::Use::kChoiceOnly}},
+                                 a.kernel);
+  };
+  KernelConfig config = resolve(false);
+  // A caller's fields are changes of the configuration for all lengths, with which they fit together.
+  const bool changed = std::any_of(config.fields.begin(), config.fields.end(), [&](const ConfigField& field) {
+    return field.use == ConfigField::Use::kField && override_or(a.kernel, field.name, -1) >= 0;
+  });
+  if (!changed && has_two_unit_tiles(plan.q)) config = resolve(true);
   if (mxfp8 && config.at("tile_n") != kKeyTileRows)
     invalid(
         "kernel.tile_n is {}, but dtype is mxfp8: the reference points of P follow blocks of {} keys; leave "

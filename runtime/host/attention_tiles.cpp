@@ -23,6 +23,8 @@ constexpr int64_t kLastRounds = 3;
 
 int32_t blocks_of(int64_t keys, int32_t tile_n) { return int32_t((keys + tile_n - 1) / tile_n); }
 
+int32_t units_of(int32_t q_length) { return int32_t((int64_t{q_length} + kUnitRows - 1) / kUnitRows); }
+
 double cost_of(int32_t units, int32_t blocks) { return blocks * kUnitCost[units] + kTileCost; }
 
 // The list with `two_unit_share` of the (sequence, head) pairs cut into tiles of two units, heaviest first.
@@ -31,7 +33,7 @@ std::vector<CostedTile> list_row_tiles(const RowTileProblem& p, double two_unit_
   std::vector<PairWork> work;
   for (int32_t b = 0; b < p.k->batch(); ++b) {
     const int32_t q_length = p.q->length(p.broadcast_q ? 0 : b), k_length = p.k->length(b);
-    const int32_t units = int32_t((int64_t{q_length} + kUnitRows - 1) / kUnitRows);
+    const int32_t units = units_of(q_length);
     if (units == 0) continue;
     const int32_t blocks = blocks_of(k_length, p.tile_n);
     const std::vector<int32_t> widest = split_units(units, p.max_units, blocks);
@@ -72,8 +74,7 @@ std::vector<CostedTile> list_row_tiles(const RowTileProblem& p, double two_unit_
 // At most this many tiles; the kernel adds the grid to the number of the last one.
 void check_count(const RowTileProblem& p) {
   int64_t units = 0;
-  for (int32_t b = 0; b < p.k->batch(); ++b)
-    units += (int64_t{p.q->length(p.broadcast_q ? 0 : b)} + kUnitRows - 1) / kUnitRows;
+  for (int32_t b = 0; b < p.k->batch(); ++b) units += units_of(p.q->length(p.broadcast_q ? 0 : b));
   const int64_t limit = INT32_MAX - int64_t{p.multiprocessors};
   // As if every tile had one unit: the cut never makes more.
   if (units > limit / p.heads)
@@ -92,6 +93,16 @@ int32_t visible_blocks(const RowTileProblem& p, int64_t q_length, int64_t k_leng
   int64_t begin = 0;
   if (p.window_left >= 0) begin = std::max<int64_t>(first_row + k_length - q_length - p.window_left, 0);
   return int32_t(std::max<int64_t>(blocks_of(end, p.tile_n) - begin / p.tile_n, 0));
+}
+
+bool has_two_unit_tiles(const Sequences& q) {
+  bool some = false;
+  for (int32_t b = 0; !q.capacity && b < q.batch(); ++b) {
+    const int32_t units = units_of(q.length(b));
+    if (units != 0 && units != 2 && units != 4) return false;
+    some |= units != 0;
+  }
+  return some;
 }
 
 std::vector<int32_t> split_units(int32_t units, int32_t max_units, int32_t blocks) {

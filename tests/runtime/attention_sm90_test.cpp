@@ -6,6 +6,7 @@
 #include "host/attention_tiles.hpp"
 #include "host/plan.hpp"
 #include "runtime/fake_driver.hpp"
+#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
@@ -215,6 +216,48 @@ TEST_CASE("Broadcast queries: O and LSE have batch times the rows of Q", "[atten
     problem.offsets_q = {0, 1 << 30};
     problem.attention.offsets_q = problem.offsets_q.data();
     CHECK_THAT(refusal(problem), Contains("batch 2 times 1073741824 queries are 2147483648 rows of O"));
+  }
+}
+
+TEST_CASE("Tiles of two runs of 64 rows throughout have a configuration of their own", "[attention]") {
+  struct Row {
+    std::vector<int32_t> lengths_q;
+    bool chosen;
+  };
+  for (const Row& row : std::initializer_list<Row>{{{64}, false},
+                                                   {{65}, true},
+                                                   {{128}, true},
+                                                   {{129}, false},
+                                                   {{192}, false},
+                                                   {{193}, true},
+                                                   {{256}, true},
+                                                   {{257}, false},
+                                                   {{0, 70, 256, 0}, true},
+                                                   {{70, 300}, false},
+                                                   {{70, 1}, false},
+                                                   {{}, false},
+                                                   {{0, 0}, false}}) {
+    CAPTURE(row.lengths_q);
+    Sequences sequences = sequences_of(row.lengths_q);
+    CHECK(has_two_unit_tiles(sequences) == row.chosen);
+    sequences.capacity = {int32_t(row.lengths_q.size()), 1000, 256};
+    CHECK(!has_two_unit_tiles(sequences));  // lengths in device memory may be any
+  }
+  const auto tile_n = [](bool broadcast, int32_t length, const char* kernel) {
+    const auto context = hopper();
+    Problem problem;
+    problem.offsets_q = {0, length, length + (broadcast ? 0 : 70)};
+    problem.attention.broadcast_q = broadcast, problem.attention.kernel = kernel;
+    problem.args.q.rows = 1000;
+    problem.launch(*context);
+    return problem.description["config"]["tile_n"].get<int>();
+  };
+  for (const bool broadcast : {false, true}) {
+    CAPTURE(broadcast);
+    CHECK(tile_n(broadcast, 256, nullptr) == 96);
+    CHECK(tile_n(broadcast, 257, nullptr) == 80);
+    CHECK(tile_n(broadcast, 256, R"({"max_ctas": 2})") == 96);
+    CHECK(tile_n(broadcast, 256, R"({"tile_n": 112})") == 112);
   }
 }
 

@@ -111,6 +111,7 @@ const MxfaEmbedded kFakeConfigs[] = {
     {"configs/kernels/attention_fwd_sm90.json",
      R"({"kernel": "attention_fwd_sm90", "source": "src/attention_sm90.cuh", "archs": ["sm_90a"],
          "choices": [{"when": {"mxfp8": true}, "set": {"tile_n": 128}},
+                     {"when": {"two_unit_tiles": true}, "set": {"tile_n": 96}},
                      {"when": {}, "set": {"tile_n": 80}}], "plan": {"max_ctas": 0},
          "limits": {"tile_n": [64, 256, 16], "max_ctas": [0, 65535, 1]}})"},
     {"configs/kernels/mxfp8_expand.json",

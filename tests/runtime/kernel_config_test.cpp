@@ -102,9 +102,16 @@ TEST_CASE("The configurations that ship resolve for what the operations ask", "[
                 .at("threads") >= 64);
   for (const int head_dim : {64, 96, 128})
     for (const bool mxfp8 : {false, true})
-      CHECK(resolve_kernel_config(mxfa_embedded_kernel_configs, "attention_fwd_sm90", "sm_90a",
-                                  {{"head_dim", head_dim}, {"mxfp8", mxfp8, true}}, nullptr)
-                .at("consumer_warpgroups") == (head_dim == 64 && !mxfp8 ? 4 : 3));
+      for (const bool two_unit_tiles : {false, true})
+        CHECK(resolve_kernel_config(mxfa_embedded_kernel_configs, "attention_fwd_sm90", "sm_90a",
+                                    {{"head_dim", head_dim},
+                                     {"mxfp8", mxfp8, true},
+                                     {"two_unit_tiles", two_unit_tiles, true, ConfigField::Use::kChoiceOnly}},
+                                    nullptr)
+                  .at("consumer_warpgroups") == (mxfp8                               ? 3
+                                                 : head_dim == 64                    ? 4
+                                                 : head_dim == 128 && two_unit_tiles ? 2
+                                                                                     : 3));
   for (const char* arch : {"sm_100a", "sm_103a"})
     for (const int head_dim : {64, 128})
       for (const bool mxfp8 : {false, true})

@@ -122,11 +122,14 @@ std::vector<Shipped> hopper_attentions() {
     for (const auto& [mxfp8, dynamic_p] : {Format{false, false}, Format{true, false}, Format{true, true}})
       for (const bool right_mask : {false, true})
         for (const bool left_mask : {false, true})
-          add("attention_fwd_sm90", {{"head_dim", head_dim},
-                                     {"mxfp8", mxfp8, true},
-                                     {"right_mask", right_mask, true},
-                                     {"left_mask", left_mask, true},
-                                     {"dynamic_p", dynamic_p, true}});
+          for (const bool two_unit_tiles : {false, true})
+            add("attention_fwd_sm90",
+                {{"head_dim", head_dim},
+                 {"mxfp8", mxfp8, true},
+                 {"right_mask", right_mask, true},
+                 {"left_mask", left_mask, true},
+                 {"dynamic_p", dynamic_p, true},
+                 {"two_unit_tiles", two_unit_tiles, true, ConfigField::Use::kChoiceOnly}});
   }
   return all;
 }
