@@ -7,6 +7,11 @@ namespace mxfa::ptx {
 // bar.warp.sync -- orders memory among the 32 lanes.  PTX ISA "bar.warp.sync"; sm_70.  Callers: all lanes.
 MXFA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
+// nanosleep.u32 -- between two looks at what another CTA will change.  PTX ISA "nanosleep"; sm_70.
+MXFA_DEVICE void nanosleep(uint32_t nanoseconds) {
+  asm volatile("nanosleep.u32 %0;" : : "r"(nanoseconds) : "memory");
+}
+
 // bar.sync 0 -- all threads of the CTA.  PTX ISA 9.7.13.1, "barrier{.cta}".
 MXFA_DEVICE void cta_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 

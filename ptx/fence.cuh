@@ -25,6 +25,9 @@ MXFA_DEVICE void fence_proxy_async_shared_cta() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// ... of global memory.
+MXFA_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // tcgen05.fence -- orders this thread's earlier (before_) or later (after_) asynchronous tcgen05 operations
 // with its synchronising operations.  Carries no data itself: it pairs with an mbarrier or a barrier.  PTX
 // ISA 9.7.16.11; PTX 8.6, sm_100a.

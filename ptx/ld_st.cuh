@@ -74,6 +74,11 @@ MXFA_DEVICE void st_shared_v2(uint32_t address, uint32_t x, uint32_t y) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(address), "r"(x), "r"(y) : "memory");
 }
 
+// prefetch.global.L2 -- asks for the line at `address`.  PTX ISA "prefetch"; sm_20.
+MXFA_DEVICE void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+}
+
 // ld.global, 32 bits.
 MXFA_DEVICE int32_t ld_global_s32(const int32_t* address) {
   int32_t value;

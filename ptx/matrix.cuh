@@ -30,6 +30,13 @@ MXFA_DEVICE void ldmatrix_x4(uint32_t address, uint32_t (&r)[4]) {
                : "memory");
 }
 
+// movmatrix.sync.aligned.m8n8.trans.b16 -- the transpose of an 8x8 matrix.
+MXFA_DEVICE uint32_t movmatrix_trans(uint32_t a) {
+  uint32_t d;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+  return d;
+}
+
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, D += A B (PTX ISA 9.7.14.5, "mma"; PTX 7.0, sm_80). D:
 // element i of a thread is row lane/4 + 8*(i/2), column 2*(lane%4) + i%2: the eight columns of a wgmma
 // accumulator have the same form.

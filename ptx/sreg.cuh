@@ -24,6 +24,23 @@ MXFA_DEVICE uint32_t lane_id() {
 // Callers: all 32 lanes, converged.
 MXFA_DEVICE uint32_t warp_id() { return shfl_idx(threadIdx.x / 32, 0); }
 
+// %laneid, %tid.x and %ctaid.x, read where they stand and not kept in a register before and behind.
+MXFA_DEVICE uint32_t lane_id_anew() {
+  uint32_t value;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(value));
+  return value;
+}
+MXFA_DEVICE uint32_t thread_x_anew() {
+  uint32_t value;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(value));
+  return value;
+}
+MXFA_DEVICE uint32_t cta_x_anew() {
+  uint32_t value;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(value));
+  return value;
+}
+
 // %cluster_ctarank; sm_90.
 MXFA_DEVICE uint32_t cluster_cta_rank() {
   uint32_t value;
