@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "host/attention_backward_split.hpp"
+#include "host/attention_backward_support.hpp"
 #include "host/attention_backward_tiles.hpp"
 #include "host/attention_lengths.hpp"
 #include "host/attention_options.hpp"
@@ -13,8 +14,11 @@ namespace mxfa {
 namespace {
 
 constexpr int32_t kBoxRows = 64;  // rows of a box, unless a step has another number that is no multiple
-constexpr int32_t kDqUnitRows = 8;
 constexpr int32_t kTransposedRows = 80;  // a step of the main kernel that computes dQ transposed
+// Warps of the main kernel that prepare and finish rows.
+constexpr int32_t kRowWarps = 3;
+// Rounds of tiles of keys whose rows are prepared before the main kernel starts (measured, docs/hopper.md).
+constexpr int64_t kFirstRounds = 1;
 
 // Overrides of attention_bwd_dq_sm90 are fields of the main kernel's configuration with a prefix; 0: its own.
 constexpr char kDqPrefix[] = "dq_";
@@ -25,58 +29,6 @@ std::string dq_overrides(const KernelConfig& config) {
   for (const char* field : kDqFields)
     if (const int64_t value = config.at(kDqPrefix + std::string(field))) overrides[field] = value;
   return overrides.empty() ? std::string() : overrides.dump();
-}
-
-void check_options(const mxfa_attention& a, const mxfa_attention_backward_options& o) {
-  if (o.dq_accumulate != MXFA_DQ_FP32 && o.dq_accumulate != MXFA_DQ_FP16)
-    invalid("dq_accumulate is {}; it must be MXFA_DQ_FP32 (0) or MXFA_DQ_FP16 (1)", o.dq_accumulate);
-  if (o.dq_scale_log2 < -30 || o.dq_scale_log2 > 30)
-    invalid("dq_scale_log2 is {}; it must be from -30 to 30", o.dq_scale_log2);
-  if (o.dq_accumulate == MXFA_DQ_FP32 && o.dq_scale_log2 != 0)
-    invalid("dq_scale_log2 is {}; it belongs to dq_accumulate fp16 and must be 0 with fp32", o.dq_scale_log2);
-  if (o.deterministic != 0 && o.deterministic != 1)
-    invalid("deterministic is {}; it must be 0 or 1", o.deterministic);
-  if (o.dkv_output != MXFA_BF16 && o.dkv_output != MXFA_MXFP8)
-    invalid("dkv_output is {}; it must be MXFA_BF16 (0) or MXFA_MXFP8 (1)", o.dkv_output);
-  if (a.dtype == MXFA_BF16 && o.dkv_output == MXFA_MXFP8)
-    invalid("dkv_output mxfp8 belongs to dtype mxfp8; with dtype bf16 it must be bf16");
-}
-
-// What the device has no kernel for is refused here, by name.
-void check_support(const mxfa_attention& a, const mxfa_attention_backward_options& o,
-                   const std::string& arch) {
-  if (arch != "sm_90a")
-    invalid(
-        "attn_bwd has no {} kernel; it has sm_90a. Run with --device emulator:h200 "
-        "(MXFA_DEVICE=emulator:h200) or on a Hopper GPU",
-        arch);
-  if (a.dtype != MXFA_MXFP8) return;
-  if (a.p_scale == MXFA_P_DYNAMIC)
-    invalid("p_scale is dynamic, but attn_bwd rounds P with the constant scale 2^-8; use p_scale constant");
-  if (a.block == MXFA_BLOCK_32X32 && a.scaling_mode == MXFA_FLOOR)
-    invalid(
-        "scaling_mode is floor, but attn_bwd with block 32x32 rounds dS with rceil; use scaling_mode rceil, "
-        "or block 1x32");
-  if (o.dkv_output == MXFA_MXFP8)
-    invalid(
-        "dkv_output mxfp8: attn_bwd on {} writes dK and dV in bf16; use dkv_output bf16, and mxfa_quantize "
-        "after it",
-        arch);
-}
-
-// dS is rounded to MXFP8 in square blocks, else to BF16.
-bool has_square_ds(const mxfa_attention& a) { return a.dtype == MXFA_MXFP8 && a.block == MXFA_BLOCK_32X32; }
-
-// The main kernel adds rows, lengths and windows in 32 bits.
-void check_window_sums(const mxfa_plan& plan) {
-  const int64_t window = std::max(plan.window_left, plan.window_right);
-  if (window < 0) return;
-  const int64_t sum = int64_t{plan.q.longest()} + plan.k.longest() + window + 256;
-  if (sum > INT32_MAX)
-    invalid(
-        "causal or window: the longest sequences have {} queries and {} keys; with a window of {} their "
-        "sum must stay below {}",
-        plan.q.longest(), plan.k.longest(), window, INT32_MAX - 256);
 }
 
 nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
@@ -91,22 +43,6 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
     options["backward"]["ds"] = has_square_ds(plan.attention) ? "mxfp8 32x32" : "bf16";
   }
   return options;
-}
-
-// Whether a tile of keys meets fewer than 1024 query rows on average: two tiles of K and V in flight are then
-// worth more than room to stage dQ (measured; docs/hopper.md).
-bool walks_are_short(const mxfa_plan& plan) {
-  constexpr int64_t kRows = 1024, kTileKeys = 128;
-  const bool broadcast = plan.attention.broadcast_q != 0;
-  if (plan.k.capacity)
-    return int64_t{plan.q.longest()} * (plan.attention.heads_q / plan.attention.heads_kv) < kRows;
-  int64_t tiles = 0, rows = 0;
-  for (int32_t b = 0; b < plan.k.batch(); ++b) {
-    const int64_t of_sequence = (plan.k.length(b) + kTileKeys - 1) / kTileKeys;
-    tiles += of_sequence;
-    rows += of_sequence * plan.q.length(broadcast ? 0 : b);
-  }
-  return rows * (plan.attention.heads_q / plan.attention.heads_kv) < kRows * tiles;
 }
 
 // With broadcast_q all sequences add to one dQ.  Copies of it spread the additions over addresses; they
@@ -242,8 +178,9 @@ Choice choose_method(const mxfa_plan& plan, BackwardMethod asked, const KernelCo
   return choice;
 }
 
-// The lists of tiles of keys and of queries, offsets and counters.  Returns the number of tiles of queries.
-size_t add_lists(mxfa_plan& plan, const std::vector<KeyTile>& keys) {
+// The lists of tiles of keys and of queries, offsets and counters.  `ahead`: the main kernel may prepare
+// rows. Returns the tiles of queries, none where the device lists them.
+std::vector<QueryTile> add_lists(mxfa_plan& plan, std::vector<KeyTile>& keys, bool ahead) {
   const mxfa_attention& a = plan.attention;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
   if (plan.k.capacity) {
@@ -257,26 +194,39 @@ size_t add_lists(mxfa_plan& plan, const std::vector<KeyTile>& keys) {
                               .zigzag = false,
                               .max_ctas = plan.backward.max_ctas,
                               .q_tile_rows = rows});
-    return size_t(plan.lengths.params.q_tile_slots);
+    return {};
   }
   plan.tile_count = plan.slot_count = uint32_t(keys.size());
   plan.grid = std::min(plan.tile_count, uint32_t(plan.backward.max_ctas));
-  const std::vector<QueryTile> queries = list_query_tiles(plan.q, a.batch, a.broadcast_q != 0, rows);
+  QueryTilePlan queries = plan_query_tiles({.q = &plan.q,
+                                            .batch = a.batch,
+                                            .heads_q = a.heads_q,
+                                            .heads_kv = a.heads_kv,
+                                            .broadcast_q = a.broadcast_q != 0,
+                                            .rows = rows,
+                                            .first_tiles = ahead ? kFirstRounds * plan.grid : INT64_MAX},
+                                           keys);
+  const int64_t all = int64_t(queries.tiles.size()) * a.heads_q;
+  plan.backward.prepare_grid = uint32_t(queries.prepared_first);
+  plan.backward.row_tiles = int32_t(all);
+  if (queries.prepared_first < all) plan.backward.pairs = a.batch * a.heads_kv;
   plan.at_tiles = plan.workspace.add(keys);
-  plan.backward.at_q_tiles = plan.workspace.add(queries);
+  plan.backward.at_q_tiles = plan.workspace.add(queries.tiles);
   plan.at_counters = plan.workspace.add(std::vector<int32_t>(2, 0));
   plan.at_offsets_q = plan.workspace.add(plan.q.offsets);
   plan.at_offsets_k = plan.workspace.add(plan.k.offsets);
-  return queries.size();
+  return std::move(queries.tiles);
 }
 
-void add_tiles(mxfa_plan& plan, const Choice& choice) {
+void add_tiles(mxfa_plan& plan, Choice& choice) {
   const mxfa_attention& a = plan.attention;
   BackwardPlan& backward = plan.backward;
   const bool broadcast = a.broadcast_q != 0, split = choice.method == BackwardMethod::kSplit;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
-  const KeyTilePlan& keys = choice.keys;
-  const auto query_tiles = int64_t(add_lists(plan, keys.tiles));
+  KeyTilePlan& keys = choice.keys;
+  const bool ahead = !split && plan.backward_options.deterministic == 0;
+  const std::vector<QueryTile> listed = add_lists(plan, keys.tiles, ahead);
+  const int64_t query_tiles = plan.k.capacity ? plan.lengths.params.q_tile_slots : int64_t(listed.size());
 
   // src/attention/attention_bwd_params.cuh: a sequence starts at offset / rows + its number.
   const int64_t total = plan.q.total();
@@ -301,12 +251,24 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   // Without a tile of keys nothing is added: dQ is written as the sum over no replica.
   const bool sums = plan.grid > 0 && total > 0;
   if (!sums) backward.dq_replicas = 0;
-  backward.prepare_grid = sums ? uint32_t(query_tiles) * a.heads_q : 0;
+  if (plan.k.capacity) backward.prepare_grid = backward.row_tiles = int32_t(query_tiles) * a.heads_q;
+  if (!sums) backward.prepare_grid = 0;
   if (!split || broadcast) backward.finish_grid = uint32_t(finish_tiles) * a.heads_q;
   // Without broadcast_q a sequence without keys gets its zeros from the dQ kernel, with it from finish.
   if (split && (sums || !broadcast)) backward.dq_tile_count = int32_t(choice.dq.tiles.size());
   backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, backward.max_ctas));
 
+  if (backward.pairs > 0)
+    backward.at_rows = plan.workspace.add(list_row_tiles({.queries = listed,
+                                                          .keys = keys.tiles,
+                                                          .q = plan.q,
+                                                          .pairs = backward.pairs,
+                                                          .heads_q = a.heads_q,
+                                                          .heads_kv = a.heads_kv,
+                                                          .broadcast_q = broadcast,
+                                                          .rows = rows,
+                                                          .stat_tiles = backward.stat_tiles,
+                                                          .dq_units = backward.dq_units}));
   if (split) {
     backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
     backward.at_dq_runs = plan.workspace.add(choice.dq.runs);
@@ -320,6 +282,9 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
   const uint64_t turns_bytes =
       deterministic ? uint64_t(backward.dq_replicas) * a.heads_q * dq_units * 2 * sizeof(int32_t) : 0;
   backward.at_turns = plan.workspace.reserve(turns_bytes);
+  const uint64_t progress_bytes =
+      backward.pairs > 0 ? sizeof(int32_t) * (1 + 2 * (uint64_t(backward.pairs) + kRowWarps * plan.grid)) : 0;
+  backward.at_progress = plan.workspace.reserve(progress_bytes);
 
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };
   plan.options["method"] = {{"chosen", split ? "split" : "one_kernel"},
@@ -341,6 +306,12 @@ void add_tiles(mxfa_plan& plan, const Choice& choice) {
        {"bytes", accumulator_bytes},
        {"formula", fmt::format("{} * {} rows * {} channels * {} units * {} heads * {} copies", dq_element,
                                kDqUnitRows, a.head_dim, dq_units, a.heads_q, backward.dq_replicas)}}};
+  if (progress_bytes > 0)
+    plan.options["workspace"].push_back(
+        {{"part", "progress"},
+         {"bytes", progress_bytes},
+         {"formula", fmt::format("4 * (1 + 2 * ({} sequences * {} heads + 3 * {} CTAs))", a.batch, a.heads_kv,
+                                 plan.grid)}});
   if (a.dtype == MXFA_MXFP8)
     plan.options["workspace"].push_back(
         {{"part", "Q, K, V and dO in BF16"},
@@ -366,16 +337,16 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
     plan->backward_options =
         read_struct(given_options, plan->backward_options, "mxfa_attention_backward_options");
   check_attention(attention);
-  check_options(attention, plan->backward_options);
+  check_backward_options(attention, plan->backward_options);
   const std::string& arch = context.driver.arch;
-  check_support(attention, plan->backward_options, arch);
+  check_backward_support(attention, plan->backward_options, arch);
   read_lengths(attention, *plan);
   if (plan->k.capacity && attention.dtype == MXFA_MXFP8)
     refuse_with_capacity("dtype is mxfp8 in attn_bwd", "choose dtype bf16");
   if (std::isnan(attention.scale)) attention.scale = float(1.0 / std::sqrt(double(attention.head_dim)));
   const auto [left, right] = effective_windows(attention, plan->q, plan->k);
   plan->window_left = left, plan->window_right = right;
-  check_window_sums(*plan);
+  check_backward_windows(*plan);
 
   const auto resolve = [&](const char* kernel, const std::vector<ConfigField>& facts, const char* overrides) {
     return resolve_kernel_config(context.configs, kernel, arch, facts, overrides);
@@ -402,8 +373,7 @@ std::unique_ptr<mxfa_plan> plan_backward(mxfa_context& context, const mxfa_atten
       dq_overrides(config).c_str());
   plan->backward.max_ctas = resident_ctas(context.driver, config);
   const KernelConfig without_dq = main_config(false);
-  const Choice choice =
-      choose_method(*plan, BackwardMethod(config.at("method")), config, without_dq, dq_config);
+  Choice choice = choose_method(*plan, BackwardMethod(config.at("method")), config, without_dq, dq_config);
   const bool split = choice.method == BackwardMethod::kSplit;
   if (split) {
     config = without_dq;
@@ -506,6 +476,15 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.offsets_q = workspace + plan.at_offsets_q;
   params.offsets_k = workspace + plan.at_offsets_k;
   params.counters = workspace + plan.at_counters;
+  // The main kernel works out addresses of rows from strides of 32 bits.
+  const auto is_short = [](int64_t stride) { return stride >= 0 && stride <= UINT32_MAX; };
+  const bool ahead = backward.pairs > 0 && is_short(params.stride_o) && is_short(params.stride_d_out) &&
+                     is_short(params.stride_dq);
+  if (ahead)
+    params.progress = workspace + backward.at_progress, params.row_list = workspace + backward.at_rows;
+  params.row_tiles = backward.row_tiles, params.pairs = backward.pairs;
+  params.row_warps = kRowWarps * int32_t(plan.grid);
+  params.prepared_tiles = int32_t(ahead ? backward.prepare_grid : backward.row_tiles);
   params.rows_o = plan.rows_o;
   params.tile_count = int32_t(plan.tile_count);
   params.heads_q = a.heads_q, params.heads_kv = a.heads_kv;
@@ -547,12 +526,16 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
     if (backward.prepare_grid > 0) {
       abi::AttentionBackwardParams prepare = params;
       if (backward.dq) prepare.dq_accumulator = 0;  // nothing is added to it
-      launch_kernel(driver, *backward.prepare, backward.prepare_grid, &prepare, stream);
+      launch_kernel(driver, *backward.prepare, uint32_t(params.prepared_tiles), &prepare, stream);
     }
     if (backward.dq_grid > 0) launch_kernel(driver, *backward.dq, backward.dq_grid, &dq_params, stream);
     if (plan.grid > 0) launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
-    if (backward.finish_grid > 0)
-      launch_kernel(driver, *backward.finish, backward.finish_grid, &params, stream);
+    if (backward.finish_grid > 0) {
+      // Of what the main kernel leaves each CTA takes every finish_ctas-th tile.
+      const bool mostly_finished = ahead && !a.broadcast_q && rows == kTransposedRows;
+      const uint32_t finish_ctas = mostly_finished ? 8 * uint32_t(backward.max_ctas) : UINT32_MAX;
+      launch_kernel(driver, *backward.finish, std::min(backward.finish_grid, finish_ctas), &params, stream);
+    }
   });
 }
 

@@ -48,7 +48,7 @@ void rank_tiles(const KeyTileProblem& p, std::vector<KeyTile>& tiles) {
     const int32_t rank = p.broadcast_q ? next[tile.head_kv]++ : tile.first_key / 128;
     if (rank >= kMostRanks)
       invalid("deterministic: a head has more than {} tiles of 128 keys that add to one dQ", kMostRanks);
-    tile.keys_and_rank += 256 * rank;
+    tile.keys_and_mark += 256 * rank;
   }
 }
 
@@ -113,13 +113,76 @@ KeyTilePlan plan_key_tiles(const KeyTileProblem& p) {
   return plan;
 }
 
-std::vector<QueryTile> list_query_tiles(const Sequences& q, int32_t batch, bool broadcast_q, int32_t rows) {
-  std::vector<QueryTile> tiles;
-  for (int32_t b = 0; b < batch; ++b) {
-    const int64_t count = (int64_t{q.length(broadcast_q ? 0 : b)} + rows - 1) / rows;
-    for (int64_t tile = 0; tile < count; ++tile) tiles.push_back({b, int32_t(tile)});
+QueryTilePlan plan_query_tiles(const QueryTileProblem& p, std::vector<KeyTile>& keys) {
+  QueryTilePlan plan;
+  const auto tiles_of = [&](int32_t b) {
+    return (int64_t{p.q->length(p.broadcast_q ? 0 : b)} + p.rows - 1) / p.rows;
+  };
+  std::vector<int64_t> first(p.batch, -1);  // of a sequence, all heads counted
+  const auto list = [&](int32_t b) {
+    first[b] = int64_t(plan.tiles.size()) * p.heads_q;
+    for (int64_t tile = 0; tile < tiles_of(b); ++tile) plan.tiles.push_back({b, int32_t(tile)});
+  };
+  std::vector<bool> has_keys(p.batch, false);
+  for (const KeyTile& key : keys) has_keys[key.batch] = true;
+  for (int32_t b = 0; b < p.batch; ++b)
+    if (!has_keys[b]) list(b);
+  plan.prepared_first = int64_t(plan.tiles.size()) * p.heads_q;
+  for (const KeyTile& key : keys)
+    if (first[key.batch] < 0) list(key.batch);
+  const auto pair_end = [&](const KeyTile& key) {
+    return first[key.batch] + (key.head_kv + 1) * (p.heads_q / p.heads_kv) * tiles_of(key.batch);
+  };
+  for (int64_t i = 0; i < std::min<int64_t>(p.first_tiles, keys.size()); ++i)
+    plan.prepared_first = std::max(plan.prepared_first, pair_end(keys[i]));
+  const int64_t all = int64_t(plan.tiles.size()) * p.heads_q;
+  // prepare also resets what the main kernel counts: it must have something to do.
+  if (plan.prepared_first == 0 || p.first_tiles >= int64_t(keys.size())) plan.prepared_first = all;
+  for (KeyTile& key : keys)
+    if (pair_end(key) > plan.prepared_first) key.keys_and_mark += 256;
+  return plan;
+}
+
+std::vector<abi::BackwardRowTile> list_row_tiles(const RowListProblem& p) {
+  constexpr int32_t kComputeWarps = 8;
+  std::vector<int32_t> additions(p.pairs, 0);
+  for (const KeyTile& key : p.keys) additions[key.batch * p.heads_kv + key.head_kv] += kComputeWarps;
+  std::vector<abi::BackwardRowTile> list;
+  list.reserve(p.queries.size() * p.heads_q);
+  for (size_t first = 0, count; first < p.queries.size(); first += count) {
+    const int32_t b = p.queries[first].batch, of_q = p.broadcast_q ? 0 : b;
+    const int32_t length = p.q.length(of_q), start = p.q.offsets[of_q];
+    count = (length + p.rows - 1) / p.rows;
+    const int32_t row = p.broadcast_q ? b * length : start,
+                  statistics = p.broadcast_q ? b * int32_t(count) : start / p.rows + b,
+                  unit = start / kDqUnitRows + of_q;
+    for (int32_t head = 0; head < p.heads_q; ++head)
+      for (int32_t m = 0; m < int32_t(count); ++m) {
+        const int32_t pair = b * p.heads_kv + head / (p.heads_q / p.heads_kv);
+        list.push_back({.row = row + p.rows * m,
+                        .left = length - p.rows * m,
+                        .statistics = head * p.stat_tiles + statistics + m,
+                        .unit = head * p.dq_units + unit + p.rows / kDqUnitRows * m,
+                        .head = head,
+                        .pair = pair,
+                        .additions = additions[pair]});
+      }
   }
-  return tiles;
+  return list;
+}
+
+bool walks_are_short(const mxfa_plan& plan) {
+  constexpr int64_t kRows = 512, kTileKeys = 128;
+  const bool broadcast = plan.attention.broadcast_q != 0;
+  if (plan.k.capacity)
+    return int64_t{plan.q.longest()} * (plan.attention.heads_q / plan.attention.heads_kv) < kRows;
+  int64_t tiles = 0, rows = 0;
+  for (int32_t b = 0; b < plan.k.batch(); ++b) {
+    const int64_t of_sequence = (plan.k.length(b) + kTileKeys - 1) / kTileKeys;
+    tiles += of_sequence;
+    rows += of_sequence * plan.q.length(broadcast ? 0 : b);
+  }
+  return rows * (plan.attention.heads_q / plan.attention.heads_kv) < kRows * tiles;
 }
 
 }  // namespace mxfa

@@ -11,10 +11,12 @@ namespace mxfa {
 struct KeyTile {
   int32_t batch, head_kv;
   int32_t first_key;
-  int32_t
-      keys_and_rank;  // keys + 256 rank: 64 or 128 keys, of which the last tile of a sequence may have fewer
-  int32_t keys() const { return keys_and_rank % 256; }
-  int32_t rank() const { return keys_and_rank / 256; }
+  // keys + 256 x: 64 or 128 keys, of which the last tile of a sequence may have fewer.  x: with
+  // `deterministic` the rank, else 1 where the main kernel prepares the query rows.
+  int32_t keys_and_mark;
+  int32_t keys() const { return keys_and_mark % 256; }
+  int32_t rank() const { return keys_and_mark / 256; }
+  bool waits() const { return keys_and_mark >= 256; }
 };
 static_assert(sizeof(KeyTile) == 16);
 
@@ -51,7 +53,42 @@ KeyTilePlan plan_key_tiles(const KeyTileProblem& problem);
 // Query tiles that a tile of keys walks for each query head.
 int32_t visible_query_tiles(const KeyTileProblem& problem, const KeyTile& tile);
 
-// All tiles of `rows` query rows, of each sequence of the batch with broadcast_q.
-std::vector<QueryTile> list_query_tiles(const Sequences& q, int32_t batch, bool broadcast_q, int32_t rows);
+struct QueryTilePlan {
+  std::vector<QueryTile> tiles;  // a sequence's together, in their order
+  int64_t prepared_first = 0;    // of all heads, numbered head by head of a sequence: those of prepare
+};
+
+struct QueryTileProblem {
+  const Sequences* q;  // one sequence with broadcast_q
+  int32_t batch, heads_q, heads_kv;
+  bool broadcast_q;
+  int32_t rows;  // of a tile
+  int64_t
+      first_tiles;  // of keys, whose rows are prepared before the main kernel starts; the list's length: all
+};
+
+// All tiles of query rows, of each sequence of the batch with broadcast_q: first those of sequences without
+// keys, then in the order in which `keys` needs them.  Marks the tiles of keys whose rows the main kernel
+// prepares.
+QueryTilePlan plan_query_tiles(const QueryTileProblem& problem, std::vector<KeyTile>& keys);
+
+// Query rows of a unit of dQ's accumulators.
+inline constexpr int32_t kDqUnitRows = 8;
+
+struct RowListProblem {
+  const std::vector<QueryTile>& queries;
+  const std::vector<KeyTile>& keys;
+  const Sequences& q;  // one sequence with broadcast_q
+  int32_t pairs, heads_q, heads_kv;
+  bool broadcast_q;
+  int32_t rows, stat_tiles, dq_units;  // of a tile; of a head
+};
+
+// What the main kernel prepares and finishes, in the order of `queries`, head by head of a sequence.
+std::vector<abi::BackwardRowTile> list_row_tiles(const RowListProblem& problem);
+
+// Whether a tile of keys meets fewer than 512 query rows on average: two tiles of K and V in flight are then
+// worth more than steps of 80 rows and room to stage dQ (measured; docs/hopper.md).
+bool walks_are_short(const mxfa_plan& plan);
 
 }  // namespace mxfa

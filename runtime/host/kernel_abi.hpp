@@ -56,19 +56,30 @@ struct AttentionBackwardParams {
   uint64_t lse;            // float [heads_q, rows_o], natural logarithm
   uint64_t dq, dk, dv;     // bf16 [tokens, heads, D]
   uint64_t statistics, dq_accumulator, turns;  // turns: 0 without `deterministic`
-  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys + 256 rank}; keys: 64 or 128
+  uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys + 256 x}; keys: 64 or 128
   uint64_t q_tiles;               // int32[2] {batch, tile of query rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]; offsets_q int32[2] with broadcast_q
   uint64_t counters;              // int32[2], zero before and after a launch: next tile, CTAs finished
+  uint64_t progress;              // int32[1 + 2 (pairs + row_warps)]; 0: prepare and finish do all rows
+  uint64_t row_list;              // BackwardRowTile of each tile of query rows and head
   int64_t rows_o;
   int64_t stride_o, stride_d_out, stride_dq, stride_dk, stride_dv;  // elements
   int32_t tile_count;
+  int32_t row_tiles, prepared_tiles;  // tiles of query rows of all heads; those of prepare
+  int32_t pairs, row_warps;           // of `progress`
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
   float scale, scale_log2;
   float dq_scale, dq_unscale;
   int32_t window_left, window_right;
   int32_t broadcast_q;
+};
+
+struct BackwardRowTile {
+  int32_t row, left;         // the first row in O and dO; rows of the sequence from it on
+  int32_t statistics, unit;  // heads counted
+  int32_t head, pair;
+  int32_t additions;  // to the pair's counter when all dQ has been added
 };
 
 // attention_bwd_dq_sm90.  Maps q, d_out and dq as above, boxes of k and v have tile_n rows.

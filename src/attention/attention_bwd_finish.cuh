@@ -4,6 +4,7 @@
 #include "ptx/sreg.cuh"
 #include "src/attention/attention_bwd_fragments.cuh"
 #include "src/attention/attention_bwd_params.cuh"
+#include "src/attention/attention_bwd_rows.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/tables.cuh"
@@ -35,14 +36,30 @@ struct AttentionBwdFinish {
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
     __shared__ __align__(1024) uint8_t scratch[kThreads / 32 * 2048];
     int warp = warp_id(), lane = lane_id();
-    int head = blockIdx.x % p.heads_q, index = blockIdx.x / p.heads_q;
-    int batch = 0, m = index;
-    if (!p.broadcast_q) {
-      const S32x2 entry = ld_global_v2_s32(pointer<const int32_t>(p.q_tiles) + 2 * index);
-      batch = entry.x, m = entry.y;
-      if (batch < 0) return;  // a spare slot of attention_lengths
+    if constexpr (!kFinishesRows<kRows>) {
+      const auto t = tile_of(p, blockIdx.x);
+      if (t.batch >= 0) finish(p, t, warp, lane, smem_address(scratch));  // else a spare slot
+    } else {
+      // The grid walks: most tiles have been finished by the main kernel.
+      const int end = p.broadcast_q ? gridDim.x : p.row_tiles;
+      for (int index = blockIdx.x; index < end; index += gridDim.x) {
+        const bool left = p.progress == 0 || p.broadcast_q ||
+                          index / p.row_warps >= ld_global_s32(Progress(p).finished(index % p.row_warps));
+        if (!left) continue;
+        const auto t = tile_of(p, index);
+        if (t.batch >= 0) finish(p, t, warp, lane, smem_address(scratch));
+      }
     }
-    Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), batch);
+  }
+
+  MXFA_DEVICE static RowTile<kRows> tile_of(const AttentionBackwardParams& p, int index) {
+    if (!p.broadcast_q) return RowTile<kRows>::read(p, index);
+    return {0, index % p.heads_q, index / p.heads_q, load_sequence(pointer<const int32_t>(p.offsets_q), 0)};
+  }
+
+  MXFA_DEVICE static void finish(const AttentionBackwardParams& p, const RowTile<kRows>& t, int warp,
+                                 int lane, uint32_t scratch) {
+    const auto& [batch, head, m, q] = t;
     int row = kRows * m + 16 * warp;
     // A warp's 16 rows are two units; the second, or both, may be past the end and another sequence's.
     constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16);
@@ -95,8 +112,8 @@ struct AttentionBwdFinish {
       units += int64_t(p.heads_q) * p.dq_units * kUnitBytes;
     }
     bf16_bits* out = pointer<bf16_bits>(p.dq) + (int64_t(q.first) + row) * p.stride_dq + head * kD;
-    store_warp_rows<kD, kTransposed>(x, p.scale * p.dq_unscale, smem_address(scratch) + 2048 * warp, out,
-                                     p.stride_dq, q.length - row, lane);
+    store_warp_rows<kD, kTransposed>(x, p.scale * p.dq_unscale, scratch + 2048 * warp, out, p.stride_dq,
+                                     q.length - row, lane);
   }
 };
 

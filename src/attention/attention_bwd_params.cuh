@@ -35,21 +35,36 @@ struct AttentionBackwardParams {
   uint64_t statistics;
   uint64_t dq_accumulator;  // 0 for prepare: nothing to be zeroed
   uint64_t turns;           // 0 without `deterministic`
-  // int32[4] {batch, head_kv, first key, keys + 256 rank}: 64 or 128 keys; rank among the tiles that add to
-  // the same rows of dQ, in the order of the list.
+  // int32[4] {batch, head_kv, first key, keys + 256 x}: 64 or 128 keys.  x: with `deterministic` the rank
+  // among the tiles that add to the same rows of dQ, in the order of the list; else 1 where the pair's rows
+  // are prepared by the main kernel.
   uint64_t tiles;
   uint64_t q_tiles;               // int32[2] {batch, tile of R rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]
-  uint64_t counters;              // int32[2], zero before the launch and after it: next tile, CTAs finished
+  uint64_t counters;              // int32[2], zero before the main kernel: next tile, CTAs finished
+  // Progress below, zeroed by prepare; 0 where prepare and finish do all rows.  BackwardRowTile of each tile
+  // of R rows, in the order of q_tiles, head by head of a sequence.
+  uint64_t progress, row_list;
   int64_t rows_o;
   int64_t stride_o, stride_d_out, stride_dq, stride_dk, stride_dv;  // elements from row to row
   int32_t tile_count;
+  int32_t row_tiles, prepared_tiles;  // tiles of R rows of all heads; those of prepare
+  int32_t pairs, row_warps;           // [batch][heads_kv]; warps of the main kernel that prepare and finish
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
   float scale, scale_log2;            // softmax scale (MXFP8: / 256); the same times log2(e) (never / 256)
   float dq_scale, dq_unscale;         // 2^dq_scale_log2 (MXFP8: / 256), its reciprocal; FP32 accumulators: 1
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;
+};
+
+// R query rows of a head, for the main kernel.
+struct BackwardRowTile {
+  int32_t row;               // the first, in O and dO; in dQ as well but with broadcast_q
+  int32_t left;              // rows of the sequence from it on
+  int32_t statistics, unit;  // tile of the statistics and first unit of the accumulators, heads counted
+  int32_t head, pair;
+  int32_t additions;  // to the pair when all dQ has been added: tiles of keys times compute warps
 };
 
 // attention_bwd_dq_sm90: dQ of a tile of query rows, kept on chip.
@@ -74,6 +89,27 @@ MXFA_CONSTEXPR int backward_rows(int head_dim) { return head_dim == 64 ? 128 : 6
 
 // 80 rows are no whole number of a product's 64: then dQ is computed, and added, transposed.
 MXFA_CONSTEXPR bool dq_is_transposed(int tile_rows) { return tile_rows == 80; }
+
+// What the main kernel counts: tiles of rows it has taken to prepare; of each pair how many it has prepared,
+// and how often a compute warp has added all its dQ of a tile of keys; of each of its warps for rows how many
+// of its tiles, every row_warps-th, it has finished, and the tile that it prepares.
+struct Progress {
+  int32_t* counters;
+  int32_t pairs, warps;
+
+  MXFA_DEVICE explicit Progress(const AttentionBackwardParams& p)
+      : counters(pointer<int32_t>(p.progress)), pairs(p.pairs), warps(p.row_warps) {}
+  MXFA_DEVICE int64_t size() const { return 1 + 2 * (int64_t{pairs} + warps); }
+  MXFA_DEVICE int32_t* next() const { return counters; }
+  MXFA_DEVICE int32_t* prepared(int pair) const { return counters + 1 + pair; }
+  MXFA_DEVICE int32_t* added(int pair) const { return counters + 1 + pairs + pair; }
+  MXFA_DEVICE int32_t* finished(int warp) const { return counters + 1 + 2 * pairs + warp; }
+  MXFA_DEVICE int32_t* taken(int warp) const { return counters + 1 + 2 * pairs + warps + warp; }
+};
+
+// Whether the main kernel finishes rows in steps of kRows; the finishing kernel must know.
+template <int kRows>
+inline constexpr bool kFinishesRows = dq_is_transposed(kRows);
 
 inline constexpr int kDqUnit = 8;
 MXFA_CONSTEXPR int dq_unit_bytes(int head_dim, bool fp16) { return kDqUnit * head_dim * (fp16 ? 2 : 4); }

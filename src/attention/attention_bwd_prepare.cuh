@@ -1,24 +1,20 @@
-// The first of the backward kernels: for every tile of R query rows (attention_bwd_params.cuh) and head it
-// computes delta = rowsum(O * dO), brings LSE into the form the main kernel exponentiates with, and zeroes
-// the accumulators of dQ.
+// The first of the backward kernels: statistics of the query rows and zeros in the accumulators of dQ
+// (attention_bwd_rows.cuh), a CTA a tile of R rows of a head.  Of all rows, or of those that the main kernel
+// needs first; it also resets the counters of the kernels behind it.
 #include "ptx/ld_st.cuh"
-#include "ptx/shuffle.cuh"
-#include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
-#include "src/common/jagged.cuh"
+#include "src/attention/attention_bwd_rows.cuh"
 #include "src/common/math.cuh"
 #include "src/common/tables.cuh"
 #include "src/common/types.cuh"
 
 namespace mxfa {
 
-using namespace ptx;
-
 template <int kD, int kRows, bool kDqFp16, bool kMxfp8>
-struct AttentionBwdPrepare {
+struct AttentionBwdPrepare : BackwardRows<kD, kRows, kDqFp16, kMxfp8> {
+  using Rows = BackwardRows<kD, kRows, kDqFp16, kMxfp8>;
   static constexpr int kThreads = 256;
-  static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
-  static constexpr int kRowsAPass = kThreads / kLanes, kPasses = kRows / kRowsAPass;
+  static constexpr int kPasses = kRows / (kThreads / 32 * Rows::kWarpRows);
 
   static constexpr KernelTables kTables = {.magic = kTablesMagic,
                                            .params_bytes = sizeof(AttentionBackwardParams),
@@ -33,18 +29,6 @@ struct AttentionBwdPrepare {
     if (p.turns == 0) return;
 #pragma unroll 1
     for (int64_t i = first; i < end; i += step) st_global_v2(pointer<int32_t>(p.turns) + 2 * i, 0, 0);
-  }
-
-  MXFA_DEVICE static float dot(U32x4 a, U32x4 b) {
-    float sum = bf16x2_low(a.x) * bf16x2_low(b.x);
-    sum += bf16x2_high(a.x) * bf16x2_high(b.x);
-    sum += bf16x2_low(a.y) * bf16x2_low(b.y);
-    sum += bf16x2_high(a.y) * bf16x2_high(b.y);
-    sum += bf16x2_low(a.z) * bf16x2_low(b.z);
-    sum += bf16x2_high(a.z) * bf16x2_high(b.z);
-    sum += bf16x2_low(a.w) * bf16x2_low(b.w);
-    sum += bf16x2_high(a.w) * bf16x2_high(b.w);
-    return sum;
   }
 
   // Bytes `first`, `first` + 16 `step`, ... in sixteens up to `end`.
@@ -62,35 +46,38 @@ struct AttentionBwdPrepare {
   }
 
   MXFA_DEVICE static void run(const AttentionBackwardParams& p) {
-    int head = blockIdx.x % p.heads_q;
-    const auto [batch, m] =
-        ld_global_v2_s32(pointer<const int32_t>(p.q_tiles) + 2 * (blockIdx.x / p.heads_q));
-    if (batch < 0) {  // a spare slot of attention_lengths
+    const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (thread < 2) st_global_b32(pointer<int32_t>(p.counters) + thread, 0);
+    if (p.progress != 0) {
+      const Progress progress(p);
+#pragma unroll 1
+      for (int64_t i = thread; i < progress.size(); i += int64_t(gridDim.x) * kThreads)
+        st_global_b32(progress.counters + i, 0);
+    }
+    const auto [batch, head, m, q] = Rows::Tile::read(p, blockIdx.x);
+    if (batch < 0) {
       if (p.broadcast_q) zero_part(p);
       return;
     }
-    Sequence q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
-    int64_t o_first = p.broadcast_q ? int64_t(batch) * q.length : q.first;
-    int stat_tile = p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_start(q.first, batch, kRows);
-
-    int chunk = threadIdx.x % kLanes, pass_row = threadIdx.x / kLanes;
-    // A group of kLanes lanes takes kPasses rows that follow each other.  Everything that is read is in
-    // flight before any of it is used; LSE of a row is read, and its statistics are written, by one lane of
-    // the group.
-    const int first_row = kPasses * pass_row, own_row = kRows * m + first_row + chunk;
-    float lse = -bits_float(0x7f800000);
-    if (chunk < kPasses && own_row < q.length)
-      lse = bits_float(
-          ld_global_s32(pointer<const int32_t>(p.lse) + int64_t(head) * p.rows_o + o_first + own_row));
+    const int64_t o_row = (p.broadcast_q ? int64_t(batch) * q.length : q.first) + kRows * m;
+    const int stat_tile =
+        (p.broadcast_q ? batch * ceil_div(q.length, kRows) : padded_start(q.first, batch, kRows)) + m;
+    // kLanes lanes take kPasses rows that follow each other.  Everything that is read is in flight before any
+    // of it is used; LSE of a row is read, and its statistics are written, by one lane.
+    const int chunk = threadIdx.x % Rows::kLanes, first_row = threadIdx.x / Rows::kLanes * kPasses,
+              left = q.length - kRows * m - first_row;
+    float lse = Rows::kDead;
+    if (chunk < kPasses && chunk < left)
+      lse = bits_float(ld_global_s32(pointer<const int32_t>(p.lse) + int64_t(head) * p.rows_o + o_row +
+                                     first_row + chunk));
     U32x4 o[kPasses], d_out[kPasses];
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      int row = kRows * m + first_row + i;
-      bool valid = row < q.length && 8 * chunk < kD;
-      int64_t column = int64_t(head) * kD + 8 * chunk;
-      o[i] = ld_global_nc_v4_if(pointer<const bf16_bits>(p.o) + (o_first + row) * p.stride_o + column, valid);
-      d_out[i] = ld_global_nc_v4_if(
-          pointer<const bf16_bits>(p.d_out_rows) + (o_first + row) * p.stride_d_out + column, valid);
+      const bool valid = i < left && 8 * chunk < kD;
+      const int64_t row = o_row + first_row + i, column = int64_t(head) * kD + 8 * chunk;
+      o[i] = ld_global_nc_v4_if(pointer<const bf16_bits>(p.o) + row * p.stride_o + column, valid);
+      d_out[i] =
+          ld_global_nc_v4_if(pointer<const bf16_bits>(p.d_out_rows) + row * p.stride_d_out + column, valid);
     }
     // The accumulators: this tile's own, or, where sequences share them, a part of all.
     if (p.dq_accumulator == 0) {
@@ -98,9 +85,10 @@ struct AttentionBwdPrepare {
     } else if (p.broadcast_q) {
       zero_part(p);
     } else {
-      constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16);
-      int64_t unit = int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
-      int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
+      constexpr int kUnitBytes = Rows::kUnitBytes;
+      const int64_t unit =
+          int64_t(head) * p.dq_units + padded_start(q.first, batch, kDqUnit) + kRows / kDqUnit * m;
+      const int units = min_of(ceil_div(q.length - kRows * m, kDqUnit), kRows / kDqUnit);
       uint8_t* accumulator = pointer<uint8_t>(p.dq_accumulator) + unit * kUnitBytes;
 #pragma unroll
       for (int i = 0; i < kRows / kDqUnit * kUnitBytes; i += 16 * kThreads) {
@@ -112,18 +100,14 @@ struct AttentionBwdPrepare {
     float own_delta = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      float delta = dot(o[i], d_out[i]);
-#pragma unroll
-      for (int lane = kLanes / 2; lane > 0; lane /= 2) delta += shfl_bfly(delta, lane);
+      const float delta = Rows::sum_of_lanes(Rows::dot(o[i], d_out[i]));
       if (chunk == i) own_delta = delta;
     }
     if (chunk < kPasses) {
       float* statistics = pointer<float>(p.statistics) +
-                          (int64_t(head) * p.stat_tiles + stat_tile + m) * (2 * kRows) + first_row + chunk;
-      bool dead = lse == -bits_float(0x7f800000);
-      const float exponent = kMxfp8 ? kMxExponent - lse * kLog2E : -lse * kLog2E;
-      st_global_f32(statistics, dead ? lse : exponent);
-      st_global_f32(statistics + kRows, dead ? 0.0f : own_delta);
+                          (int64_t(head) * p.stat_tiles + stat_tile) * (2 * kRows) + first_row + chunk;
+      st_global_f32(statistics, Rows::exponent_of(lse));
+      st_global_f32(statistics + kRows, lse == Rows::kDead ? 0.0f : own_delta);
     }
   }
 };

@@ -26,6 +26,7 @@
 //
 // Hand-overs are mbarriers: K|V, Q|dO rings filled by the producer, a dS ring between the compute
 // warpgroups.  A warpgroup without a visible pair in a step takes part in the hand-overs and in dQ.
+// The warps beside the loader prepare query rows, and finish them (attention_bwd_sm90_rows.cuh).
 // CTAs are persistent and take tiles from a list that the plan orders.  Neighbours start their walk a few
 // query tiles apart: they must not add to the same rows at the same time, nor a head fall out of L2 between.
 #include "ptx/atomic.cuh"
@@ -47,13 +48,14 @@
 #include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
 #include "src/attention/attention_bwd_sm90_dq.cuh"
+#include "src/attention/attention_bwd_sm90_rows.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
 namespace mxfa {
 
-struct AttentionBwdSm90 : AttentionBwdSm90Dq {
+struct AttentionBwdSm90 : AttentionBwdSm90Rows {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
 
   // ---- producer: one thread ---------------------------------------------------------------------------
@@ -102,6 +104,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
                     full, t.head, source.k, t.key_row);
       }
       kv.advance();
+      if (kPrepares && source.wait && p.progress != 0) wait_prepared(p, t);
       const float* statistics = pointer<const float>(p.statistics);
       int head = t.head * ratio, m = t.m_start;
       for (int i = 0; i < count; ++i) {
@@ -122,8 +125,9 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     }
     publish(Tile{});
     mbarrier_arrive(smem + kKFull + 8 * kv.stage);
-    // The last CTA leaves the counters as it found them.
-    if (atom_add_acq_rel_gpu_s32(counters + 1, 1) == int(gridDim.x) - 1) {
+    // The last CTA leaves the counters as it found them, but where they are still looked at: then the next
+    // launch's prepare does.
+    if (p.progress == 0 && atom_add_acq_rel_gpu_s32(counters + 1, 1) == int(gridDim.x) - 1) {
       counters[0] = 0;
       counters[1] = 0;
     }
@@ -473,7 +477,17 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
         if (lane == 0) mbarrier_arrive(smem + kKvEmpty + 8 * kv.stage);
       }
       store(t);
+      if constexpr (kFinishes) report(t);
       kv.advance();
+    }
+
+    // This warp has added all of its dQ of the tile: with one K|V stage the last of it has been flushed.
+    MXFA_DEVICE void report(const Tile& t) {
+      static_assert(!kFinishes || (kKvStages == 1 && kDirectChunks == 0),
+                    "whose dQ is not late, and added by bulk copies");
+      if (p.progress == 0 || !elect_one()) return;
+      bulk_wait_group<0>();
+      red_add_release_gpu_s32(Progress(p).added(t.pair()), 1);
     }
 
     MXFA_DEVICE void store(const Tile& t) {
@@ -542,12 +556,17 @@ struct AttentionBwdSm90 : AttentionBwdSm90Dq {
     cta_sync();
     if (warp < 4) {
       setmaxnreg_dec<Config::producer_registers>();
-      if (warp == 0 && elect_one()) {
-        prefetch_tensor_map(&p.q);
-        prefetch_tensor_map(&p.k);
-        prefetch_tensor_map(&p.v);
-        prefetch_tensor_map(&p.d_out);
-        produce(p, smem);
+      // In arms of one branch: whatever stands behind the loader's makes ptxas spill in the compute warps.
+      if (warp == 0) {
+        if (elect_one()) {
+          prefetch_tensor_map(&p.q);
+          prefetch_tensor_map(&p.k);
+          prefetch_tensor_map(&p.v);
+          prefetch_tensor_map(&p.d_out);
+          produce(p, smem);
+        }
+      } else if constexpr (kPrepares) {
+        run_rows(p);
       }
     } else {
       setmaxnreg_inc<Config::compute_registers>();

@@ -102,6 +102,9 @@ struct AttentionBwdSm90Tables {
   // One arrival a warp of the compute warpgroups: each waits for its own quarter of a wgmma, and reads its
   // own registers' share.
   static constexpr int kComputeWarps = 4 * kCompute;
+  // Of the producer's warpgroup, whose registers setmaxnreg gives back as a whole: all warps but the loader.
+  static constexpr int kRowWarps = 3;
+  static constexpr bool kPrepares = kWithDq && !kDeterministic;
 
   MXFA_CONSTEXPR static KernelTables tables() {
     constexpr uint32_t never = kNeverWaits, kv = kKvStages, q = kQStages, ds = kDsStages;
@@ -112,11 +115,12 @@ struct AttentionBwdSm90Tables {
             .shared_bytes = kSharedBytes,
             .tmem_columns = 0,
             .tile_rows = kTileM,
-            .role_count = 2,
+            .role_count = 3,
             .smem_count = 7,
             .tmem_count = 0,
             .barrier_count = kWithDq ? 8 : 6,
-            .roles = {{"load", 0, 4, Config::producer_registers},
+            .roles = {{"load", 0, 1, Config::producer_registers},
+                      {"rows", 1, kRowWarps, Config::producer_registers},
                       {"compute", 4, kComputeWarps, Config::compute_registers}},
             .smem = {{"k, v", kKOffset, kKvStageBytes, kv, 1024},
                      {"q, do", kQOffset, kQStageBytes, q, 1024},

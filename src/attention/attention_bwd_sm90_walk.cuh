@@ -23,12 +23,15 @@ struct AttentionBwdSm90Walk : AttentionBwdSm90Tables {
     int32_t keys;              // 64 x warpgroups with keys; 0: no more tiles
     int32_t k_first, dq_unit;  // first row of the sequence in dK; its first unit in the accumulators
     int32_t phase;             // of its K|V stage, for the consumers
-    int32_t turn;              // tiles that add to the same rows of dQ before this one
+    // Tiles that add to the same rows of dQ before this one; without `deterministic` its pair.
+    int32_t turn;
+    MXFA_DEVICE int pair() const { return turn; }
   };
   struct TileSource {  // and what only the producer needs
     Tile tile;
     Sequence q, k, d_out;
     int32_t stat_tile;
+    bool wait;  // the main kernel prepares the rows
   };
 
   MXFA_DEVICE static TileSource read_tile(const AttentionBackwardParams& p, int index) {
@@ -37,13 +40,14 @@ struct AttentionBwdSm90Walk : AttentionBwdSm90Tables {
     TileSource s;
     s.tile.keys = batch < 0 ? 0 : entry.w % 256;
     if (batch < 0) return s;
+    s.wait = !kDeterministic && int(entry.w) >= 256;
     s.q = load_sequence(pointer<const int32_t>(p.offsets_q), p.broadcast_q ? 0 : batch);
     s.k = load_sequence(pointer<const int32_t>(p.offsets_k), batch);
     s.d_out = {p.broadcast_q ? batch * s.q.length : s.q.first, s.q.length};
     Tile& t = s.tile;
-    int rank = int(entry.w) / 256,
+    int rank = kDeterministic ? int(entry.w) / 256 : 0,
         replica = kDeterministic ? rank % p.dq_replicas : blockIdx.x % p.dq_replicas;
-    t.turn = rank / p.dq_replicas;
+    t.turn = kDeterministic ? rank / p.dq_replicas : batch * p.heads_kv + int(entry.y);
     t.dq_unit =
         (p.broadcast_q ? 0 : padded_start(s.q.first, batch, kDqUnit)) + replica * p.heads_q * p.dq_units;
     s.stat_tile =

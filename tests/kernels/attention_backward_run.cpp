@@ -144,6 +144,8 @@ BackwardOutputs run_backward(const BackwardInputs& inputs, const BackwardLaunch&
   args.o = o.tensor(2), args.d_o = operand(d_o, scales_d_o, MXFA_SCALE_ALONG_D);
   args.lse = static_cast<const float*>(lse.data());
   args.dq = dq.tensor(2), args.dk = dk.tensor(2), args.dv = dv.tensor(2);
+  if (launch.row_stride != 0)
+    args.o.row_stride = args.d_o.row_stride = args.dq.row_stride = launch.row_stride;
   args.workspace = workspace.data();
   for (int i = 0; i < launch.launches; ++i) plan(args, device.stream());
   device.synchronize();

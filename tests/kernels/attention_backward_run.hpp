@@ -35,6 +35,7 @@ struct BackwardLaunch {
   int tail_rows = 0;          // rows past the last offset: NaN in the inputs, untouched in the gradients
   int row_padding_bytes = 0;  // between rows, likewise; a multiple of 16
   int d_o_padding_bytes = 0;  // between the rows of dO beside that
+  int64_t row_stride = 0;     // of O, dO and dQ, in elements, where it is only said: they have one row
   uint8_t workspace_fill = 0xff;
   uint8_t scale_padding = 0;  // MXFP8: value of scale bytes that belong to no element
   int launches = 1;           // on the same workspace

@@ -1,4 +1,4 @@
-// attention_bwd_sm90 with steps of 80 query rows, which the plan takes for tiles of keys that meet 1024 rows
+// attention_bwd_sm90 with steps of 80 query rows, which the plan takes for tiles of keys that meet 512 rows
 // and more: here at lengths a test can afford, two CTAs for all tiles, so that each has several.
 #include <nlohmann/json.hpp>
 
@@ -79,9 +79,9 @@ TEST_CASE("sm_90a backward: steps of 80 rows are the plan's choice for long walk
     const auto plan = Device::instance().context().attention_backward(attention, inputs.options);
     return nlohmann::json::parse(plan.describe())["config"]["tile_m"].get<int>();
   };
-  CHECK(step_rows(1024, 128, false) == 80);
-  CHECK(step_rows(1024, 96, false) == 80);
-  CHECK(step_rows(1023, 128, false) == 64);
-  CHECK(step_rows(1024, 64, false) == 128);
-  CHECK(step_rows(1024, 128, true) == 64);
+  CHECK(step_rows(512, 128, false) == 80);
+  CHECK(step_rows(512, 96, false) == 80);
+  CHECK(step_rows(511, 128, false) == 64);
+  CHECK(step_rows(512, 64, false) == 128);
+  CHECK(step_rows(512, 128, true) == 64);
 }

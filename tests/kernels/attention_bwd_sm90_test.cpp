@@ -150,7 +150,7 @@ TEST_CASE("sm_90a backward: one K|V stage and staged dQ under masks", "[gpu][sm_
   }
 }
 
-TEST_CASE("sm_90a backward: dQ is staged where a tile of keys meets 1024 query rows or more",
+TEST_CASE("sm_90a backward: dQ is staged where a tile of keys meets 512 query rows or more",
           "[gpu][sm_90][bwd]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
@@ -162,9 +162,9 @@ TEST_CASE("sm_90a backward: dQ is staged where a tile of keys meets 1024 query r
     const auto plan = Device::instance().context().attention_backward(attention, inputs.options);
     return nlohmann::json::parse(plan.describe())["config"]["direct_chunks"].get<int>();
   };
-  CHECK(direct_chunks(1023, 1, 1) == 8);
-  CHECK(direct_chunks(1024, 1, 1) == 0);
-  CHECK(direct_chunks(512, 2, 1) == 0);  // the rows of both query heads
+  CHECK(direct_chunks(511, 1, 1) == 8);
+  CHECK(direct_chunks(512, 1, 1) == 0);
+  CHECK(direct_chunks(256, 2, 1) == 0);  // the rows of both query heads
 }
 
 TEST_CASE("sm_90a backward: more tiles than CTAs", "[gpu][sm_90][bwd]") {

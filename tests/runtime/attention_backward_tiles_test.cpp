@@ -101,13 +101,45 @@ TEST_CASE("deterministic: tiles that add to the same dQ come in the order of the
 
 TEST_CASE("query tiles are listed for each sequence, with broadcast queries for the whole batch",
           "[tiles][backward]") {
-  const auto count = [](const std::vector<QueryTile>& tiles, int32_t batch) {
-    return std::count_if(tiles.begin(), tiles.end(), [&](const QueryTile& t) { return t.batch == batch; });
+  const auto listed = [](const Sequences& q, int32_t batch, bool broadcast) {
+    std::vector<KeyTile> no_keys;
+    const QueryTilePlan plan = plan_query_tiles({&q, batch, 1, 1, broadcast, 64, 0}, no_keys);
+    CHECK(plan.prepared_first == int64_t(plan.tiles.size()));  // nobody else will prepare them
+    std::vector<int> count(batch);
+    for (const QueryTile& t : plan.tiles) ++count[t.batch];
+    return count;
   };
-  const auto own = list_query_tiles(sequences_of({65, 0, 64}), 3, false, 64);
-  CHECK(count(own, 0) == 2);
-  CHECK(count(own, 1) == 0);
-  CHECK(count(own, 2) == 1);
-  const auto shared = list_query_tiles(sequences_of({130}), 3, true, 64);
-  for (int32_t b = 0; b < 3; ++b) CHECK(count(shared, b) == 3);
+  CHECK(listed(sequences_of({65, 0, 64}), 3, false) == std::vector<int>{2, 0, 1});
+  CHECK(listed(sequences_of({130}), 3, true) == std::vector<int>{3, 3, 3});
+}
+
+TEST_CASE("query tiles stand in the order in which tiles of keys need them, and only late ones wait",
+          "[tiles][backward]") {
+  // Four query heads on two: a sequence's two pairs take half of its tiles each.
+  const Sequences q = sequences_of({100, 64, 10, 200});
+  const auto keys_of = [] {
+    return std::vector<KeyTile>{{3, 0, 0, 128}, {3, 1, 0, 64}, {0, 0, 0, 128}, {3, 0, 128, 64},
+                                {0, 1, 0, 64},  {1, 0, 0, 64}, {1, 1, 0, 64}};
+  };
+  struct Expected {
+    int64_t first_tiles, prepared_first;
+    std::vector<bool> waits;
+  };
+  // Sequence 2 has no keys: its tile comes first and is always prepared.  3 follows with 4 tiles, 0 with 2.
+  for (const Expected& e : {Expected{1, 4 + 8, {false, true, true, false, true, true, true}},
+                            Expected{2, 4 + 16, {false, false, true, false, true, true, true}},
+                            Expected{3, 4 + 16 + 4, {false, false, false, false, true, true, true}},
+                            Expected{7, 4 * 8, std::vector<bool>(7, false)},
+                            Expected{INT64_MAX, 4 * 8, std::vector<bool>(7, false)}}) {
+    CAPTURE(e.first_tiles);
+    std::vector<KeyTile> keys = keys_of();
+    const QueryTilePlan plan = plan_query_tiles({&q, 4, 4, 2, false, 64, e.first_tiles}, keys);
+    std::vector<int> order;
+    for (const QueryTile& t : plan.tiles) order.push_back(10 * t.batch + t.tile);
+    CHECK(order == std::vector<int>{20, 30, 31, 32, 33, 0, 1, 10});
+    CHECK(plan.prepared_first == e.prepared_first);
+    std::vector<bool> waits;
+    for (const KeyTile& key : keys) waits.push_back(key.waits());
+    CHECK(waits == e.waits);
+  }
 }
