@@ -28,7 +28,7 @@ TEST_CASE("the loss of a synchronisation is found: a sample of each kernel") {
                                                      {"quantize.json", "1", 2},
                                                      {"sm90_bwd.json", "1", 4},
                                                      {"sm90_bwd.json", "5", 4},
-                                                     {"sm90_bwd.json", "6", 4}}));
+                                                     {"sm90_bwd.json", "7", 4}}));
   const Workplace workplace;
   const ProgramResult result =
       workplace.run({"check", kFolder + file, "--only", only, "--device",
