@@ -40,6 +40,15 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
   return options;
 }
 
+// Whether a broadcast Q is two or four units: tiles of two even where three warpgroups could have three
+// (measured; docs/hopper.md).  Not for sequences with queries of their own: the bits of O must not depend on
+// how many the others have.
+bool has_two_unit_tiles(const mxfa_plan& plan) {
+  if (!plan.attention.broadcast_q || plan.q.capacity) return false;
+  const int64_t units = (int64_t{plan.q.length(0)} + kUnitRows - 1) / kUnitRows;
+  return units == 2 || units == 4;
+}
+
 // The kernel of the device's architecture with the configuration for this problem.
 KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
   const mxfa_attention& a = plan.attention;
@@ -83,7 +92,7 @@ KernelConfig choose_kernel(const mxfa_context& context, const mxfa_plan& plan) {
   const bool changed = std::any_of(config.fields.begin(), config.fields.end(), [&](const ConfigField& field) {
     return field.use == ConfigField::Use::kField && override_or(a.kernel, field.name, -1) >= 0;
   });
-  if (!changed && has_two_unit_tiles(plan.q)) config = resolve(true);
+  if (!changed && has_two_unit_tiles(plan)) config = resolve(true);
   if (mxfp8 && config.at("tile_n") != kKeyTileRows)
     invalid(
         "kernel.tile_n is {}, but dtype is mxfp8: the reference points of P follow blocks of {} keys; leave "

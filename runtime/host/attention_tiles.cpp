@@ -95,16 +95,6 @@ int32_t visible_blocks(const RowTileProblem& p, int64_t q_length, int64_t k_leng
   return int32_t(std::max<int64_t>(blocks_of(end, p.tile_n) - begin / p.tile_n, 0));
 }
 
-bool has_two_unit_tiles(const Sequences& q) {
-  bool some = false;
-  for (int32_t b = 0; !q.capacity && b < q.batch(); ++b) {
-    const int32_t units = units_of(q.length(b));
-    if (units != 0 && units != 2 && units != 4) return false;
-    some |= units != 0;
-  }
-  return some;
-}
-
 std::vector<int32_t> split_units(int32_t units, int32_t max_units, int32_t blocks) {
   // Wide tiles first; the last few units are cut in the best way there is.  Without keys a tile still costs.
   std::vector<int32_t> parts;

@@ -53,10 +53,6 @@ RowTilePlan plan_row_tiles(const RowTileProblem& problem);
 int32_t visible_blocks(const RowTileProblem& problem, int64_t q_length, int64_t k_length, int64_t first_row,
                        int64_t end_row);
 
-// Whether every sequence that has queries, and there is one, is two or four units: tiles of two even where
-// three warpgroups could have three (measured for such; docs/hopper.md).  False for lengths in device memory.
-bool has_two_unit_tiles(const Sequences& q);
-
 // Units of the tiles of a sequence of `units`, each at most max_units, with the smallest cost for `blocks`
 // blocks of keys a tile.  Non-increasing.
 std::vector<int32_t> split_units(int32_t units, int32_t max_units, int32_t blocks);

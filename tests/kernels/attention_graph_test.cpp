@@ -82,7 +82,7 @@ void check_forward_graph() {
     forward.set(inputs);
     graph.replay();
     CHECK_NOTHROW(forward.check());
-    CHECK(forward.outputs() == run_eager(inputs));
+    CHECK(forward.outputs() == run_attention(inputs));
   }
   const auto offsets = [](const std::vector<int32_t>& lengths) {
     return problem_of(lengths, lengths, 1, 64).offsets_q;

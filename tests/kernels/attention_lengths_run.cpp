@@ -46,11 +46,6 @@ mxfa_attention with_capacity(mxfa_attention attention, const Capacity& capacity)
   return attention;
 }
 
-AttentionOutputs run_eager(AttentionInputs inputs) {
-  if (Device::instance().arch() == "sm_90a" && !inputs.mxfp8) inputs.kernel = R"({"tile_n": 80})";
-  return run_attention(inputs);
-}
-
 CapacityLaunches::CapacityLaunches(const AttentionInputs& like, const Capacity& c, Plan plan)
     : capacity_(c),
       problem_(like.problem),

@@ -75,10 +75,6 @@ class CapacityBackward : public CapacityLaunches {
   mxfa_attention_backward_args args_{};
 };
 
-// A call that knows its lengths, with the configuration that a capacity has: for some lengths a BF16 plan on
-// Hopper chooses another, whose bits differ.
-AttentionOutputs run_eager(AttentionInputs inputs);
-
 // `attention` with a capacity in place of its offsets.
 mxfa_attention with_capacity(mxfa_attention attention, const Capacity& capacity);
 

@@ -6,7 +6,6 @@
 #include "host/attention_tiles.hpp"
 #include "host/plan.hpp"
 #include "runtime/fake_driver.hpp"
-#include "runtime/sequences.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
@@ -219,31 +218,8 @@ TEST_CASE("Broadcast queries: O and LSE have batch times the rows of Q", "[atten
   }
 }
 
-TEST_CASE("Tiles of two runs of 64 rows throughout have a configuration of their own", "[attention]") {
-  struct Row {
-    std::vector<int32_t> lengths_q;
-    bool chosen;
-  };
-  for (const Row& row : std::initializer_list<Row>{{{64}, false},
-                                                   {{65}, true},
-                                                   {{128}, true},
-                                                   {{129}, false},
-                                                   {{192}, false},
-                                                   {{193}, true},
-                                                   {{256}, true},
-                                                   {{257}, false},
-                                                   {{0, 70, 256, 0}, true},
-                                                   {{70, 300}, false},
-                                                   {{70, 1}, false},
-                                                   {{}, false},
-                                                   {{0, 0}, false}}) {
-    CAPTURE(row.lengths_q);
-    Sequences sequences = sequences_of(row.lengths_q);
-    CHECK(has_two_unit_tiles(sequences) == row.chosen);
-    sequences.capacity = {int32_t(row.lengths_q.size()), 1000, 256};
-    CHECK(!has_two_unit_tiles(sequences));  // lengths in device memory may be any
-  }
-  const auto tile_n = [](bool broadcast, int32_t length, const char* kernel) {
+TEST_CASE("A broadcast Q of two or four runs of 64 rows has a configuration of its own", "[attention]") {
+  const auto tile_n = [](bool broadcast, int32_t length, const char* kernel = nullptr) {
     const auto context = hopper();
     Problem problem;
     problem.offsets_q = {0, length, length + (broadcast ? 0 : 70)};
@@ -252,13 +228,11 @@ TEST_CASE("Tiles of two runs of 64 rows throughout have a configuration of their
     problem.launch(*context);
     return problem.description["config"]["tile_n"].get<int>();
   };
-  for (const bool broadcast : {false, true}) {
-    CAPTURE(broadcast);
-    CHECK(tile_n(broadcast, 256, nullptr) == 96);
-    CHECK(tile_n(broadcast, 257, nullptr) == 80);
-    CHECK(tile_n(broadcast, 256, R"({"max_ctas": 2})") == 96);
-    CHECK(tile_n(broadcast, 256, R"({"tile_n": 112})") == 112);
-  }
+  for (const int32_t length : {65, 128, 193, 256}) CHECK(tile_n(true, length) == 96);
+  for (const int32_t length : {64, 129, 192, 257}) CHECK(tile_n(true, length) == 80);
+  CHECK(tile_n(false, 256) == 80);  // whose bits must not depend on the other sequence
+  CHECK(tile_n(true, 256, R"({"max_ctas": 2})") == 96);
+  CHECK(tile_n(true, 256, R"({"tile_n": 112})") == 112);
 }
 
 TEST_CASE("Scale 0 reaches the kernels as the smallest normal number", "[attention]") {
