@@ -46,6 +46,8 @@ wc -l "${code[@]}" | awk '$1 > 600 && $2 != "total" {print $2 ": " $1 " lines"}'
 # Every kernel in every configuration, and those of the shape files: no spills, no ignored setmaxnreg.
 build=$(dirname "$program")/..
 export MXFA_CACHE_DIR=$build/lib/test_kernel_cache   # of the tests, not the user's
+# With a disassembler, which registers the warps of a kernel use as well.
+if [ -z "${MXFA_NVDISASM:-}" ] && command -v nvdisasm >/dev/null; then export MXFA_NVDISASM=nvdisasm; fi
 "$build/bin/mxfa_test_runtime" '[every_kernel]' || failed=1
 compiles() {  # DEVICE SHAPES...
   local on=$1 shape

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "runtime/disassemble.hpp"
 #include "runtime/loop_profile.hpp"
 #include "runtime/shipped_kernel.hpp"
-#include "runtime/temporary.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa;
@@ -102,15 +101,7 @@ std::string cycle_header() {
 std::string sass_section(const Nvrtc& nvrtc, const std::string& disassembler) {
   std::string counts, cycles;
   for (const Case& c : blackwell_forwards()) {
-    const TemporaryFolder folder;
-    const std::string file = folder.path() + "/kernel.cubin";
-    std::ofstream(file, std::ios::binary) << compile_shipped(nvrtc, c.config())->cubin;
-    std::string text;
-    FILE* pipe = popen(fmt::format("'{}' -c '{}'", disassembler, file).c_str(), "r");
-    REQUIRE(pipe);
-    char buffer[4096];
-    for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
-    REQUIRE(pclose(pipe) == 0);
+    const std::string text = disassemble(disassembler, compile_shipped(nvrtc, c.config())->cubin);
     const PipeCounts loop = count_softmax_loop(text);
     REQUIRE(loop[size_t(Pipe::kMufu)] >= 64);
     counts += count_row(c, loop);
