@@ -224,7 +224,9 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
   const bool broadcast = a.broadcast_q != 0, split = choice.method == BackwardMethod::kSplit;
   const int32_t rows = int32_t(plan.kernel->tables.tile_rows);
   KeyTilePlan& keys = choice.keys;
-  const bool ahead = !split && plan.backward_options.deterministic == 0;
+  // The main kernel numbers pairs, twice, in 32 bits.
+  const bool ahead =
+      !split && plan.backward_options.deterministic == 0 && int64_t{a.batch} * a.heads_kv <= INT32_MAX / 4;
   const std::vector<QueryTile> listed = add_lists(plan, keys.tiles, ahead);
   const int64_t query_tiles = plan.k.capacity ? plan.lengths.params.q_tile_slots : int64_t(listed.size());
 
@@ -476,10 +478,11 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.offsets_q = workspace + plan.at_offsets_q;
   params.offsets_k = workspace + plan.at_offsets_k;
   params.counters = workspace + plan.at_counters;
-  // The main kernel works out addresses of rows from strides of 32 bits.
-  const auto is_short = [](int64_t stride) { return stride >= 0 && stride <= UINT32_MAX; };
+  // The main kernel works out addresses of rows from numbers of 32 bits.
+  const auto is_short = [](int64_t number) { return number >= 0 && number <= UINT32_MAX; };
   const bool ahead = backward.pairs > 0 && is_short(params.stride_o) && is_short(params.stride_d_out) &&
-                     is_short(params.stride_dq);
+                     is_short(params.stride_dq) &&
+                     is_short(int64_t{a.heads_q} * backward.stat_tiles * 2 * rows);
   if (ahead)
     params.progress = workspace + backward.at_progress, params.row_list = workspace + backward.at_rows;
   params.row_tiles = backward.row_tiles, params.pairs = backward.pairs;
