@@ -300,7 +300,9 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
        {"bytes", image_bytes},
        {"formula",
         fmt::format("16 * {} tiles of keys, 8 * {} tiles of queries, {}offsets", plan.tile_count, query_tiles,
-                    split ? fmt::format("16 * {} of dQ, ", backward.dq_tile_count) : "")}},
+                    split                ? fmt::format("16 * {} of dQ, ", backward.dq_tile_count)
+                    : backward.pairs > 0 ? fmt::format("28 * {} of queries and heads, ", backward.row_tiles)
+                                         : "")}},
       {{"part", "LSE and delta"},
        {"bytes", statistics_bytes},
        {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
