@@ -45,7 +45,7 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
 // how many the others have.
 bool has_two_unit_tiles(const mxfa_plan& plan) {
   if (!plan.attention.broadcast_q || plan.q.capacity) return false;
-  const int64_t units = (int64_t{plan.q.length(0)} + kUnitRows - 1) / kUnitRows;
+  const int32_t units = units_of(plan.q.length(0));
   return units == 2 || units == 4;
 }
 

@@ -15,8 +15,6 @@ namespace {
 
 constexpr int32_t kBoxRows = 64;  // rows of a box, unless a step has another number that is no multiple
 constexpr int32_t kTransposedRows = 80;  // a step of the main kernel that computes dQ transposed
-// Warps of the main kernel that prepare and finish rows.
-constexpr int32_t kRowWarps = 3;
 // Rounds of tiles of keys whose rows are prepared before the main kernel starts (measured, docs/hopper.md).
 constexpr int64_t kFirstRounds = 1;
 
@@ -43,6 +41,14 @@ nlohmann::ordered_json resolved_options(const mxfa_plan& plan) {
     options["backward"]["ds"] = has_square_ds(plan.attention) ? "mxfp8 32x32" : "bf16";
   }
   return options;
+}
+
+// As the main kernel's tables say; 0 where it has no such role.
+int32_t warps_of(const mxfa_plan& plan, std::string_view role) {
+  const abi::KernelTables& tables = plan.kernel->tables;
+  for (uint32_t i = 0; i < tables.role_count; ++i)
+    if (role == tables.roles[i].name) return int32_t(tables.roles[i].warps);
+  return 0;
 }
 
 // With broadcast_q all sequences add to one dQ.  Copies of it spread the additions over addresses; they
@@ -260,7 +266,11 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
   if (split && (sums || !broadcast)) backward.dq_tile_count = int32_t(choice.dq.tiles.size());
   backward.dq_grid = uint32_t(std::min(backward.dq_tile_count, backward.max_ctas));
 
-  if (backward.pairs > 0)
+  if (backward.pairs > 0) {
+    backward.row_warps = warps_of(plan, "rows") * int32_t(plan.grid);
+    // The main kernel finishes most tiles; the CTAs walk over what it leaves.
+    if (rows == kTransposedRows && !broadcast)
+      backward.finish_grid = std::min(backward.finish_grid, 8 * uint32_t(backward.max_ctas));
     backward.at_rows = plan.workspace.add(list_row_tiles({.queries = listed,
                                                           .keys = keys.tiles,
                                                           .q = plan.q,
@@ -270,7 +280,9 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
                                                           .broadcast_q = broadcast,
                                                           .rows = rows,
                                                           .stat_tiles = backward.stat_tiles,
-                                                          .dq_units = backward.dq_units}));
+                                                          .dq_units = backward.dq_units,
+                                                          .compute_warps = warps_of(plan, "compute")}));
+  }
   if (split) {
     backward.at_dq_tiles = plan.workspace.add(choice.dq.tiles);
     backward.at_dq_runs = plan.workspace.add(choice.dq.runs);
@@ -285,7 +297,7 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
       deterministic ? uint64_t(backward.dq_replicas) * a.heads_q * dq_units * 2 * sizeof(int32_t) : 0;
   backward.at_turns = plan.workspace.reserve(turns_bytes);
   const uint64_t progress_bytes =
-      backward.pairs > 0 ? sizeof(int32_t) * (1 + 2 * (uint64_t(backward.pairs) + kRowWarps * plan.grid)) : 0;
+      backward.pairs > 0 ? sizeof(int32_t) * (1 + 2 * (uint64_t(backward.pairs) + backward.row_warps)) : 0;
   backward.at_progress = plan.workspace.reserve(progress_bytes);
 
   const auto rounded = [](double value) { return std::round(value * 100) / 100; };
@@ -314,8 +326,8 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
     plan.options["workspace"].push_back(
         {{"part", "progress"},
          {"bytes", progress_bytes},
-         {"formula", fmt::format("4 * (1 + 2 * ({} sequences * {} heads + 3 * {} CTAs))", a.batch, a.heads_kv,
-                                 plan.grid)}});
+         {"formula", fmt::format("4 * (1 + 2 * ({} sequences * {} heads + {} warps))", a.batch, a.heads_kv,
+                                 backward.row_warps)}});
   if (a.dtype == MXFA_MXFP8)
     plan.options["workspace"].push_back(
         {{"part", "Q, K, V and dO in BF16"},
@@ -480,15 +492,12 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.offsets_q = workspace + plan.at_offsets_q;
   params.offsets_k = workspace + plan.at_offsets_k;
   params.counters = workspace + plan.at_counters;
-  // The main kernel works out addresses of rows from numbers of 32 bits.
-  const auto is_short = [](int64_t number) { return number >= 0 && number <= UINT32_MAX; };
-  const bool ahead = backward.pairs > 0 && is_short(params.stride_o) && is_short(params.stride_d_out) &&
-                     is_short(params.stride_dq) &&
-                     is_short(int64_t{a.heads_q} * backward.stat_tiles * 2 * rows);
+  const bool ahead = backward.pairs > 0 && are_short({params.stride_o, params.stride_d_out, params.stride_dq,
+                                                      int64_t{a.heads_q} * backward.stat_tiles * 2 * rows});
   if (ahead)
     params.progress = workspace + backward.at_progress, params.row_list = workspace + backward.at_rows;
   params.row_tiles = backward.row_tiles, params.pairs = backward.pairs;
-  params.row_warps = kRowWarps * int32_t(plan.grid);
+  params.row_warps = backward.row_warps;
   params.prepared_tiles = int32_t(ahead ? backward.prepare_grid : backward.row_tiles);
   params.rows_o = plan.rows_o;
   params.tile_count = int32_t(plan.tile_count);
@@ -535,12 +544,8 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
     }
     if (backward.dq_grid > 0) launch_kernel(driver, *backward.dq, backward.dq_grid, &dq_params, stream);
     if (plan.grid > 0) launch_kernel(driver, *plan.kernel, plan.grid, &params, stream);
-    if (backward.finish_grid > 0) {
-      // Of what the main kernel leaves each CTA takes every finish_ctas-th tile.
-      const bool mostly_finished = ahead && !a.broadcast_q && rows == kTransposedRows;
-      const uint32_t finish_ctas = mostly_finished ? 8 * uint32_t(backward.max_ctas) : UINT32_MAX;
-      launch_kernel(driver, *backward.finish, std::min(backward.finish_grid, finish_ctas), &params, stream);
-    }
+    if (backward.finish_grid > 0)
+      launch_kernel(driver, *backward.finish, backward.finish_grid, &params, stream);
   });
 }
 

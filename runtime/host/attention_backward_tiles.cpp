@@ -143,10 +143,13 @@ QueryTilePlan plan_query_tiles(const QueryTileProblem& p, std::vector<KeyTile>& 
   return plan;
 }
 
+bool are_short(std::initializer_list<int64_t> numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](int64_t n) { return n >= 0 && n <= UINT32_MAX; });
+}
+
 std::vector<abi::BackwardRowTile> list_row_tiles(const RowListProblem& p) {
-  constexpr int32_t kComputeWarps = 8;
   std::vector<int32_t> additions(p.pairs, 0);
-  for (const KeyTile& key : p.keys) additions[key.batch * p.heads_kv + key.head_kv] += kComputeWarps;
+  for (const KeyTile& key : p.keys) additions[key.batch * p.heads_kv + key.head_kv] += p.compute_warps;
   std::vector<abi::BackwardRowTile> list;
   list.reserve(p.queries.size() * p.heads_q);
   for (size_t first = 0, count; first < p.queries.size(); first += count) {

@@ -1,6 +1,7 @@
 // Tiles of attention_bwd_sm90: which CTA computes dK and dV of which keys, in which order.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "host/plan.hpp"
@@ -82,7 +83,11 @@ struct RowListProblem {
   int32_t pairs, heads_q, heads_kv;
   bool broadcast_q;
   int32_t rows, stat_tiles, dq_units;  // of a tile; of a head
+  int32_t compute_warps;               // of a CTA: each reports its additions
 };
+
+// Whether the main kernel, which works out addresses of rows from numbers of 32 bits, can do so with these.
+bool are_short(std::initializer_list<int64_t> numbers);
 
 // What the main kernel prepares and finishes, in the order of `queries`, head by head of a sequence.
 std::vector<abi::BackwardRowTile> list_row_tiles(const RowListProblem& problem);

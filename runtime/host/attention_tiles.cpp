@@ -23,8 +23,6 @@ constexpr int64_t kLastRounds = 3;
 
 int32_t blocks_of(int64_t keys, int32_t tile_n) { return int32_t((keys + tile_n - 1) / tile_n); }
 
-int32_t units_of(int32_t q_length) { return int32_t((int64_t{q_length} + kUnitRows - 1) / kUnitRows); }
-
 double cost_of(int32_t units, int32_t blocks) { return blocks * kUnitCost[units] + kTileCost; }
 
 // The list with `two_unit_share` of the (sequence, head) pairs cut into tiles of two units, heaviest first.

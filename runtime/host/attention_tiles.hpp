@@ -19,6 +19,7 @@ struct RowTile {
 };
 static_assert(sizeof(RowTile) == 16);
 inline constexpr int32_t kUnitRows = 64;  // query rows of a warpgroup
+inline int32_t units_of(int32_t q_length) { return int32_t((int64_t{q_length} + kUnitRows - 1) / kUnitRows); }
 
 // The cost model, in units of one block of keys under a tile of three warpgroups.  Measured on an H200 (BF16,
 // D = 64 and 128, two to twenty blocks a tile); only ratios matter.

@@ -59,7 +59,7 @@ struct AttentionBackwardParams {
   uint64_t tiles;                 // int32[4] {batch, head_kv, first key, keys + 256 x}; keys: 64 or 128
   uint64_t q_tiles;               // int32[2] {batch, tile of query rows in the sequence}
   uint64_t offsets_q, offsets_k;  // int32[batch + 1]; offsets_q int32[2] with broadcast_q
-  uint64_t counters;              // int32[2], zero before and after a launch: next tile, CTAs finished
+  uint64_t counters;              // int32[2], zero before the main kernel: next tile, CTAs finished
   uint64_t progress;              // int32[1 + 2 (pairs + row_warps)]; 0: prepare and finish do all rows
   uint64_t row_list;              // BackwardRowTile of each tile of query rows and head
   int64_t rows_o;

@@ -76,7 +76,7 @@ struct BackwardPlan {
   uint32_t prepare_grid = 0, dq_grid = 0, finish_grid = 0;      // CTAs; 0: not launched
   uint64_t at_q_tiles = 0, at_statistics = 0, at_dq_accumulator = 0, at_turns = 0, at_dq_tiles = 0,
            at_dq_runs = 0, at_progress = 0, at_rows = 0;  // in the workspace
-  int32_t row_tiles = 0, pairs = 0;                       // what the main kernel prepares; pairs 0: nothing
+  int32_t row_tiles = 0, pairs = 0, row_warps = 0;        // what the main kernel prepares; pairs 0: nothing
   int32_t stat_tiles = 0, dq_units = 0, dq_replicas = 0;
   int32_t dq_tile_count = 0;
   int32_t max_ctas = 0;      // of the main kernel and of dq

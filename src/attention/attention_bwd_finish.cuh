@@ -40,7 +40,7 @@ struct AttentionBwdFinish {
       const auto t = tile_of(p, blockIdx.x);
       if (t.batch >= 0) finish(p, t, warp, lane, smem_address(scratch));  // else a spare slot
     } else {
-      // The grid walks: most tiles have been finished by the main kernel.
+      // A smaller grid walks: most tiles have been finished by the main kernel.
       const int end = p.broadcast_q ? gridDim.x : p.row_tiles;
       for (int index = blockIdx.x; index < end; index += gridDim.x) {
         const bool left = p.progress == 0 || p.broadcast_q ||

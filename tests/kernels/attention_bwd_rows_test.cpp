@@ -108,9 +108,10 @@ TEST_CASE("sm_90a backward: rows prepared and finished beside the tiles of keys,
   }
 }
 
-// The main kernel works out addresses of rows from strides of 32 bits.  One row needs no memory for a longer
-// one.
-TEST_CASE("sm_90a backward: a stride of more than 32 bits leaves all rows to the other kernels",
+// With a stride of more than 32 bits other kernels prepare all rows (are_short), also those that tiles of
+// keys are marked to wait for.  One row needs no memory for such a stride; that it is seen, runtime tests
+// show.
+TEST_CASE("sm_90a backward: no tile of keys waits for rows where other kernels prepare all",
           "[gpu][sm_90][bwd][ahead]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;

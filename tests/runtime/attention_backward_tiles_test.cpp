@@ -143,3 +143,10 @@ TEST_CASE("query tiles stand in the order in which tiles of keys need them, and 
     CHECK(waits == e.waits);
   }
 }
+
+TEST_CASE("numbers from which the main kernel works out addresses of rows have 32 bits",
+          "[tiles][backward]") {
+  CHECK(are_short({0, 128, UINT32_MAX}));
+  CHECK_FALSE(are_short({128, int64_t{UINT32_MAX} + 1}));
+  CHECK_FALSE(are_short({-1}));
+}

@@ -5,6 +5,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 namespace mxfa::test {
 namespace {
@@ -44,6 +45,9 @@ std::vector<RoleRegisters> role_registers(const std::string& sass) {
     // A BSSY names where the warp joins again, which branches reach.
     if (opcode.starts_with("BRA") && std::regex_search(operands, target, kTarget)) line.target = target[1];
     if (opcode == "BRA" || opcode == "EXIT") line.falls_through = predicated;
+    if (opcode.starts_with("BRX") || opcode.starts_with("JM") || opcode.starts_with("CALL") ||
+        (opcode.starts_with("BRA") && line.target.empty()))
+      throw std::runtime_error("a branch that is not followed: " + text);
     if (opcode.starts_with("USETMAXREG"))
       line.budget = std::stoi(operands.substr(operands.rfind("0x")), nullptr, 16);
     lines.push_back(line);
@@ -60,7 +64,7 @@ std::vector<RoleRegisters> role_registers(const std::string& sass) {
       if (at >= lines.size() || !seen.insert(at).second) continue;
       if (lines[at].budget != 0) continue;
       role.highest = std::max(role.highest, highest_register(lines[at].text));
-      if (const auto to = labels.find(lines[at].target); to != labels.end()) todo.push_back(to->second);
+      if (!lines[at].target.empty()) todo.push_back(labels.at(lines[at].target));
       if (lines[at].falls_through) todo.push_back(at + 1);
     }
     roles.push_back(role);

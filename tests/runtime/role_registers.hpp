@@ -11,7 +11,7 @@ struct RoleRegisters {
   int highest;  // number of a register named in what can be reached from there, without another setmaxnreg
 };
 
-// One for each setmaxnreg.
+// One for each setmaxnreg.  Throws where it cannot follow a branch.
 std::vector<RoleRegisters> role_registers(const std::string& sass);
 
 }  // namespace mxfa::test
