@@ -20,6 +20,11 @@ MXFA_DEVICE void named_barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
+// bar.arrive id, threads -- counts among `threads` and goes on.
+MXFA_DEVICE void named_barrier_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 // barrier.cluster.arrive.release / wait.acquire -- every thread of every CTA of the cluster, once a phase.
 // PTX ISA "barrier.cluster"; PTX 7.8, sm_90.  A CTA must not exit before its peers have stopped touching its
 // shared memory.

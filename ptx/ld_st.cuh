@@ -154,6 +154,14 @@ MXFA_DEVICE void st_global_v4_if(void* address, U32x4 v, bool predicate) {
                : "memory");
 }
 
+// The low 16 bits of `value`.
+MXFA_DEVICE void st_global_b16(void* address, uint32_t value) {
+  asm volatile("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; st.global.b16 [%0], lo; }"
+               :
+               : "l"(address), "r"(value)
+               : "memory");
+}
+
 MXFA_DEVICE void st_global_b32(void* address, uint32_t value) {
   asm volatile("st.global.b32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }

@@ -65,17 +65,6 @@ MXFA_DEVICE void wgmma_pin(float (&d)[kCount]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                                \
                    "r"(static_cast<uint32_t>(accumulate)), "n"(kTransB)                               \
                  : "memory");                                                                         \
-  }                                                                                                   \
-  template <int kTransB>                                                                              \
-  MXFA_DEVICE void wgmma_bf16_rs_first(float(&d)[R], const uint32_t(&a)[4], uint64_t b) {             \
-    asm volatile(                                                                                     \
-        "{ .reg .pred p; setp.ne.b32 p, 0, 0; "                                                       \
-        "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" MXFA_REGS_##R                    \
-        "}, "                                                                                         \
-        "{%" P0 ", %" P1 ", %" P2 ", %" P3 "}, %" P4 ", p, 1, 1, %" P5 "; }"                          \
-        : MXFA_OPS_##R("=f", d, 0)                                                                    \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransB)                            \
-        : "memory");                                                                                  \
   }
 
 MXFA_WGMMA_BF16(64, 32, "32", "33", "34", "35", "36", "37", "38")
