@@ -289,7 +289,9 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
   }
   if (a.dtype == MXFA_MXFP8) add_operands(plan);
   const uint64_t image_bytes = plan.workspace.bytes().size();
-  const uint64_t statistics_bytes = sums ? uint64_t(a.heads_q) * stat_tiles * 2 * rows * 4 : 0;
+  // LSE and delta of a query row: two floats, or five bf16 (attention_bwd_statistics.cuh).
+  const uint64_t row_statistics = a.head_dim == 64 ? 5 * 2 : 2 * 4;
+  const uint64_t statistics_bytes = sums ? uint64_t(a.heads_q) * stat_tiles * rows * row_statistics : 0;
   const uint64_t accumulator_bytes = uint64_t(backward.dq_replicas) * dq_bytes;
   backward.at_statistics = plan.workspace.reserve(statistics_bytes);
   backward.at_dq_accumulator = plan.workspace.reserve(accumulator_bytes);
@@ -317,7 +319,8 @@ void add_tiles(mxfa_plan& plan, Choice& choice) {
                                          : "")}},
       {{"part", "LSE and delta"},
        {"bytes", statistics_bytes},
-       {"formula", fmt::format("8 * {} rows * {} tiles * {} heads", rows, stat_tiles, a.heads_q)}},
+       {"formula",
+        fmt::format("{} * {} rows * {} tiles * {} heads", row_statistics, rows, stat_tiles, a.heads_q)}},
       {{"part", "dQ accumulators"},
        {"bytes", accumulator_bytes},
        {"formula", fmt::format("{} * {} rows * {} channels * {} units * {} heads * {} copies", dq_element,
@@ -492,8 +495,8 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   params.offsets_q = workspace + plan.at_offsets_q;
   params.offsets_k = workspace + plan.at_offsets_k;
   params.counters = workspace + plan.at_counters;
-  const bool ahead = backward.pairs > 0 && are_short({params.stride_o, params.stride_d_out, params.stride_dq,
-                                                      int64_t{a.heads_q} * backward.stat_tiles * 2 * rows});
+  const bool ahead =
+      backward.pairs > 0 && are_short({params.stride_o, params.stride_d_out, params.stride_dq});
   if (ahead)
     params.progress = workspace + backward.at_progress, params.row_list = workspace + backward.at_rows;
   params.row_tiles = backward.row_tiles, params.pairs = backward.pairs;
@@ -508,7 +511,8 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   // MXFP8: dQ and dK are 256 times what they should be until they are scaled (attention_bwd_mx.cuh).
   const int exponent = mxfp8 ? 8 : 0, dq_scale_log2 = plan.backward_options.dq_scale_log2;
   const bool dq_fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16;
-  params.scale = std::ldexp(a.scale, -exponent), params.scale_log2 = scale_log2_of(a.scale);
+  params.scale = std::ldexp(a.scale, -exponent),
+  params.scale_log2 = std::max(scale_log2_of(a.scale), kSmallestScale);
   params.dq_scale = std::ldexp(1.0f, dq_fp16 ? dq_scale_log2 - exponent : 0);
   params.dq_unscale = std::ldexp(1.0f, dq_fp16 ? exponent - dq_scale_log2 : 0);
   params.window_left = plan.window_left, params.window_right = plan.window_right;

@@ -26,6 +26,8 @@ void check_backward_support(const mxfa_attention& a, const mxfa_attention_backwa
         "attn_bwd has no {} kernel; it has sm_90a. Run with --device emulator:h200 "
         "(MXFA_DEVICE=emulator:h200) or on a Hopper GPU",
         arch);
+  if (a.scale > 0 && a.scale < kSmallestScale)
+    invalid("scale is {}; attn_bwd takes 0, or {} (2^-114) and more", a.scale, kSmallestScale);
   if (a.dtype != MXFA_MXFP8) return;
   if (a.p_scale == MXFA_P_DYNAMIC)
     invalid("p_scale is dynamic, but attn_bwd rounds P with the constant scale 2^-8; use p_scale constant");

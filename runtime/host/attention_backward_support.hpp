@@ -9,6 +9,10 @@ namespace mxfa {
 
 void check_backward_options(const mxfa_attention& a, const mxfa_attention_backward_options& o);
 
+// The smallest softmax scale but 0, whose place it takes: LSE is divided by it, and the quotient is to be
+// finite (src/attention/attention_bwd_statistics.cuh).
+inline constexpr float kSmallestScale = 0x1p-114f;
+
 // What the device has no kernel for.
 void check_backward_support(const mxfa_attention& a, const mxfa_attention_backward_options& o,
                             const std::string& arch);

@@ -29,6 +29,7 @@
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 #include "src/attention/attention_bwd_dq_sm90_tables.cuh"
+#include "src/attention/attention_bwd_statistics.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
@@ -301,14 +302,14 @@ struct AttentionBwdDqSm90 : AttentionBwdDqSm90Tables {
       float lse[2], delta[2];
       {
         const int first = row + 16 * warp + lane / 4;
-        const float* statistics =
-            pointer<const float>(p.statistics) +
-            (int64_t(t.head) * p.stat_tiles + t.stat_tile + row / kStatRows) * (2 * kStatRows) +
-            first % kStatRows;
+        using Statistics = RowStatistics<kD, kStatRows>;
+        const uint8_t* statistics =
+            pointer<const uint8_t>(p.statistics) +
+            (int64_t(t.head) * p.stat_tiles + t.stat_tile + row / kStatRows) * Statistics::kBytes;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          lse[half] = statistics[8 * half];
-          delta[half] = statistics[kStatRows + 8 * half];
+          lse[half] = Statistics::exponent(statistics, (first + 8 * half) % kStatRows, p.scale_log2);
+          delta[half] = Statistics::delta(statistics, (first + 8 * half) % kStatRows);
         }
       }
       for (int n = begin;; ++n) {

@@ -1,10 +1,7 @@
 // What the backward kernels share: parameters and the layout of the workspace.
 //
-//   statistics      float [heads_q][stat_tiles][2 R]: for a tile of R query rows, the step of the main
-//   kernel, R x
-//                   -LSE * log2(e), then R x delta.  Rows that contribute nothing (past the end of the
-//                   sequence, or without a visible key) have -inf and 0: 2^(x - inf) = 0.  MXFP8: 8 - LSE *
-//                   log2(e), and dQ and dK carry the factor 256 until the end (attention_bwd_mx.cuh).
+//   statistics      [heads_q][stat_tiles][statistics_bytes]: LSE and delta of R query rows, a step of the
+//                   main kernel (attention_bwd_statistics.cuh).
 //   dq_accumulator  [dq_replicas][heads_q][dq_units][8 x D], unscaled dQ in units of 8 query rows and in the
 //                   order in which a warp holds accumulators, so that it adds 512 contiguous bytes at a time.
 //                   FP32: [16 channels][lane][4]; lane l has row l/4 and columns 2 (l % 4), the next, and
@@ -110,6 +107,14 @@ struct Progress {
 // Whether the main kernel finishes rows in steps of kRows; the finishing kernel must know.
 template <int kRows>
 inline constexpr bool kFinishesRows = dq_is_transposed(kRows);
+
+// Of R query rows (attention_bwd_statistics.cuh): two floats each, or, at head_dim 64, five bf16 for 8 rows
+// at a time.
+inline constexpr int kRowGroupBytes = 5 * 16;
+MXFA_CONSTEXPR bool statistics_are_operands(int head_dim) { return head_dim == 64; }
+MXFA_CONSTEXPR int statistics_bytes(int head_dim, int rows) {
+  return statistics_are_operands(head_dim) ? rows / 8 * kRowGroupBytes : rows * 8;
+}
 
 inline constexpr int kDqUnit = 8;
 MXFA_CONSTEXPR int dq_unit_bytes(int head_dim, bool fp16) { return kDqUnit * head_dim * (fp16 ? 2 : 4); }

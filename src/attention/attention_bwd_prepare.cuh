@@ -11,8 +11,9 @@
 namespace mxfa {
 
 template <int kD, int kRows, bool kDqFp16, bool kMxfp8>
-struct AttentionBwdPrepare : BackwardRows<kD, kRows, kDqFp16, kMxfp8> {
-  using Rows = BackwardRows<kD, kRows, kDqFp16, kMxfp8>;
+struct AttentionBwdPrepare : BackwardRows<kD, kRows, kDqFp16> {
+  using Rows = BackwardRows<kD, kRows, kDqFp16>;
+  using Statistics = typename Rows::Statistics;
   static constexpr int kThreads = 256;
   static constexpr int kPasses = kRows / (kThreads / 32 * Rows::kWarpRows);
 
@@ -66,7 +67,7 @@ struct AttentionBwdPrepare : BackwardRows<kD, kRows, kDqFp16, kMxfp8> {
     // of it is used; LSE of a row is read, and its statistics are written, by one lane.
     const int chunk = threadIdx.x % Rows::kLanes, first_row = threadIdx.x / Rows::kLanes * kPasses,
               left = q.length - kRows * m - first_row;
-    float lse = Rows::kDead;
+    float lse = Statistics::kDead;
     if (chunk < kPasses && chunk < left)
       lse = bits_float(ld_global_s32(pointer<const int32_t>(p.lse) + int64_t(head) * p.rows_o + o_row +
                                      first_row + chunk));
@@ -104,10 +105,10 @@ struct AttentionBwdPrepare : BackwardRows<kD, kRows, kDqFp16, kMxfp8> {
       if (chunk == i) own_delta = delta;
     }
     if (chunk < kPasses) {
-      float* statistics = pointer<float>(p.statistics) +
-                          (int64_t(head) * p.stat_tiles + stat_tile) * (2 * kRows) + first_row + chunk;
-      st_global_f32(statistics, Rows::exponent_of(lse));
-      st_global_f32(statistics + kRows, lse == Rows::kDead ? 0.0f : own_delta);
+      const int row = first_row + chunk;
+      uint8_t* statistics = Statistics::of_tile(p, int64_t(head) * p.stat_tiles + stat_tile);
+      Statistics::template write_exponent<kMxfp8>(p, statistics, row, lse);
+      Statistics::write_delta(statistics, row, lse == Statistics::kDead ? 0.0f : own_delta);
     }
   }
 };

@@ -4,8 +4,8 @@
 #pragma once
 #include "ptx/ld_st.cuh"
 #include "ptx/shuffle.cuh"
-#include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
+#include "src/attention/attention_bwd_statistics.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/types.cuh"
@@ -36,9 +36,10 @@ struct RowTile {
   }
 };
 
-template <int kD, int kRows, bool kDqFp16, bool kMxfp8>
+template <int kD, int kRows, bool kDqFp16>
 struct BackwardRows {
   using Tile = RowTile<kRows>;
+  using Statistics = RowStatistics<kD, kRows>;
   static constexpr int kLanes = kD > 64 ? 16 : 8;  // lanes a row, 8 elements each; D = 96 leaves four idle
   static constexpr int kWarpRows = 32 / kLanes;    // that a warp reads at a time
   static constexpr int kUnitBytes = dq_unit_bytes(kD, kDqFp16);
@@ -55,10 +56,6 @@ struct BackwardRows {
     return sum;
   }
 
-  static constexpr float kDead = -bits_float(0x7f800000);
-  MXFA_DEVICE static float exponent_of(float lse) {
-    return lse == kDead ? lse : kMxfp8 ? kMxExponent - lse * kLog2E : -lse * kLog2E;
-  }
   MXFA_DEVICE static float sum_of_lanes(float x) {
 #pragma unroll
     for (int lane = kLanes / 2; lane > 0; lane /= 2) x += shfl_bfly(x, lane);

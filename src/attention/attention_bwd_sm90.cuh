@@ -14,10 +14,12 @@
 //     wait for S^T | P | wait for dP^T | dS, dS to shared memory | issue dV(i), dQ(i-1), dK(i) | wait for dQ,
 //     add or stage it | issue S^T(i+1) | wait for dK | issue dP^T(i+1) | hand what is staged to the copy
 //     engine
-// The exponentials run beside the own dP^T, the rest of the arithmetic beside the other warpgroup's products:
-// the two fall into turns.  That dQ is one step late is what lets them: it needs the dS of both, and neither
-// waits for the other's.  The copy engine gets its share of dQ last: the fence before it waits for the
-// stores, and by then S^T and dP^T are on their way.
+// The exponentials run beside the own dP^T, the rest of the arithmetic beside the other warpgroup's
+// products: the two fall into turns; at D = 64, where exponentials weigh more, they are made to, and what
+// P and dS need of a row comes out of the tensor core with S^T and dP^T (attention_bwd_statistics.cuh).
+// That dQ is one step late is what lets them: it needs the dS of both, and neither waits for the other's.
+// The copy engine gets its share of dQ last: the fence before it waits for the stores, and by then S^T and
+// dP^T are on their way.
 //
 // What bounds it (docs/hopper.md): shared memory.  A step of 64 x 128 at D = 128 reads 256 KB of operands and
 // writes 48 KB, 2430 clocks at 128 bytes beside 2560 of MMA.  Staging dQ for bulk reductions adds 64 KB;
@@ -48,14 +50,14 @@
 #include "src/attention/attention_bwd_mx.cuh"
 #include "src/attention/attention_bwd_params.cuh"
 #include "src/attention/attention_bwd_sm90_dq.cuh"
-#include "src/attention/attention_bwd_sm90_rows.cuh"
+#include "src/attention/attention_bwd_sm90_products.cuh"
 #include "src/common/jagged.cuh"
 #include "src/common/math.cuh"
 #include "src/common/pipeline.cuh"
 
 namespace mxfa {
 
-struct AttentionBwdSm90 : AttentionBwdSm90Rows {
+struct AttentionBwdSm90 : AttentionBwdSm90Products {
   static constexpr float kMinusInfinity = -bits_float(0x7f800000);
 
   // ---- producer: one thread ---------------------------------------------------------------------------
@@ -105,7 +107,6 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
       }
       kv.advance();
       if (kPrepares && source.wait && p.progress != 0) wait_prepared(p, t);
-      const float* statistics = pointer<const float>(p.statistics);
       int head = t.head * ratio, m = t.m_start;
       for (int i = 0; i < count; ++i) {
         mbarrier_wait(smem + kQEmpty + 8 * ring.stage, ring.phase);
@@ -113,8 +114,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
         uint32_t q_full = smem + kQFull + 8 * ring.stage, d_out_full = smem + kDOutFull + 8 * ring.stage;
         mbarrier_arrive_expect_tx(q_full, kQBytes + kStatisticsBytes);
         load_rows(p.q, stage + kQOffset, kQPanel, kQBoxes, q_full, head, source.q, kTileM * m);
-        bulk_load(smem + kStatisticsOffset + ring.stage * kStatisticsBytes,
-                  statistics + (int64_t(head) * p.stat_tiles + source.stat_tile + m) * (kStatisticsBytes / 4),
+        bulk_load(smem + kStatisticsOffset + ring.stage * kStatisticsStride,
+                  Statistics::of_tile(p, int64_t(head) * p.stat_tiles + source.stat_tile + m),
                   kStatisticsBytes, q_full);
         mbarrier_arrive_expect_tx(d_out_full, kQBytes);
         load_rows(p.d_out, stage + kDOutOffset, kQPanel, kQBoxes, d_out_full, head, source.d_out, kTileM * m);
@@ -136,97 +137,13 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
   // ---- compute: one warpgroup, 64 keys ----------------------------------------------------------------
   // Accumulator layout: ptx/wgmma.cuh.  Rows are keys, columns queries (S^T, dP^T) or channels (dK, dV); in
   // dQ rows are queries and columns channels.
-  struct Compute : LateDq {
+  struct Compute : Products {
     uint32_t maxima = 0;  // the set of maxima that comes next (SquareBlocks)
-    float dk[kD / 2], dv[kD / 2];
-    uint32_t k_rows[kKeysInRegisters ? kD / 4 : 1];  // this warpgroup's K as operand of S^T
     // The tile, what this warpgroup's keys see of it, the query tile that comes next and its head's first
     // unit in the accumulators, and how many steps are left.
     Tile tile;
     Visible seen;
     int m, unit, left;
-
-    MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
-    MXFA_DEVICE uint32_t d_out() const { return smem + kDOutOffset + ring.stage * kQStageBytes; }
-
-    // S^T = K Q^T, dP^T = V dO^T: both operands K-major.  16 channels = 32 bytes, four steps a panel.
-    // kTied: `d` is read as well, with nothing of it added, so that it keeps its registers.
-    template <bool kTied>
-    MXFA_DEVICE void issue_scores(float (&d)[kTileM / 2], uint32_t keys, uint32_t queries) {
-      uint64_t a = wgmma_descriptor(keys + group * kBox, 16, 1024, Swizzle::k128B);
-      uint64_t b = wgmma_descriptor(queries, 16, 1024, Swizzle::k128B);
-      wgmma_fence();
-      if constexpr (kTied) {
-        wgmma_bf16_ss<0, 0>(d, a, b, false);
-      } else {
-        wgmma_bf16_ss_first<0, 0>(d, a, b);
-      }
-#pragma unroll
-      for (int step = 1; step < kD / 16; ++step)
-        wgmma_bf16_ss<0, 0>(d, descriptor_advance(a, (step / 4) * kKvPanel + (step % 4) * 32),
-                            descriptor_advance(b, (step / 4) * kQPanel + (step % 4) * 32), true);
-      wgmma_commit();
-    }
-    // ... with K from registers.
-    template <bool kTied>
-    MXFA_DEVICE void issue_s(float (&s)[kTileM / 2], uint32_t queries) {
-      uint64_t b = wgmma_descriptor(queries, 16, 1024, Swizzle::k128B);
-      wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < kD / 16; ++step) {
-        const uint32_t a[4] = {k_rows[4 * step], k_rows[4 * step + 1], k_rows[4 * step + 2],
-                               k_rows[4 * step + 3]};
-        if (step == 0 && !kTied) {
-          wgmma_bf16_rs_first<0>(s, a, b);
-        } else {
-          wgmma_bf16_rs<0>(s, a, descriptor_advance(b, step * 32), step != 0);
-        }
-      }
-      wgmma_commit();
-    }
-    // Matrices of ldmatrix: (keys 0-7 | 8-15) x (channels 0-7 | 8-15), in this order, are a step's fragment.
-    MXFA_DEVICE void load_keys(uint32_t keys) {
-      if constexpr (kKeysInRegisters) {
-        const uint32_t row = 16 * warp + lane % 16;
-#pragma unroll
-        for (int step = 0; step < kD / 16; ++step) {
-          uint32_t a[4];
-          ldmatrix_x4(keys + group * kBox + row * 128 + (((2 * step + lane / 16) ^ (row & 7)) << 4), a);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) k_rows[4 * step + i] = a[i];
-        }
-      }
-    }
-    // The descriptors of K and V are the same in every step of a tile.  `hidden` is 0, which ptxas does not
-    // know: it would keep all of them in uniform registers and spill others to memory.
-    MXFA_DEVICE static uint32_t hidden(const PipelineState<kQStages>& at) { return at.stage & 0x400; }
-    template <bool kTied>
-    MXFA_DEVICE void start_s(float (&s)[kTileM / 2], const PipelineState<kQStages>& at, uint32_t keys) {
-      mbarrier_wait(smem + kQFull + 8 * at.stage, at.phase);
-      if constexpr (kKeysInRegisters) {
-        issue_s<kTied>(s, smem + kQOffset + at.stage * kQStageBytes);
-      } else {
-        issue_scores<kTied>(s, keys + hidden(at), smem + kQOffset + at.stage * kQStageBytes);
-      }
-    }
-    MXFA_DEVICE void start_dp(float (&dp)[kTileM / 2], const PipelineState<kQStages>& at) {
-      mbarrier_wait(smem + kDOutFull + 8 * at.stage, at.phase);
-      issue_scores<false>(dp, keys() + hidden(at) + kVOffset, smem + kDOutOffset + at.stage * kQStageBytes);
-    }
-    // dV += P^T dO, dK += dS^T Q: B is queries x channels, N-major, panels of 64 channels.
-    MXFA_DEVICE void issue_gradient(float (&d)[kD / 2], const uint32_t (&a)[kTileM / 4], uint32_t queries) {
-      uint64_t b = wgmma_descriptor(queries, kQPanel, 1024, Swizzle::k128B);
-#pragma unroll
-      for (int step = 0; step < kTileM / 16; ++step) {
-        const uint32_t fragment[4] = {a[4 * step], a[4 * step + 1], a[4 * step + 2], a[4 * step + 3]};
-        wgmma_bf16_rs<1>(d, fragment, descriptor_advance(b, step * 2048), true);
-      }
-    }
-    MXFA_DEVICE void start_dv(const uint32_t (&p_bf16)[kTileM / 4]) {
-      wgmma_fence();
-      issue_gradient(dv, p_bf16, d_out());
-      wgmma_commit();
-    }
 
     // Columns 16 s .. 16 s + 15 of an accumulator are exactly the A fragment of step s.
     MXFA_DEVICE static void convert(uint32_t (&to)[kTileM / 4], const float (&from)[kTileM / 2]) {
@@ -273,35 +190,70 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
       fence_proxy_async_shared_cta();  // written by ordinary stores, read by wgmma through the async proxy
     }
 
+    // The stage's numbers of the two columns of a chunk that this thread has.
+    MXFA_DEVICE F32x2 row_numbers(RowNumber number, int chunk) const {
+      return ld_shared_v2_f32(smem + kStatisticsOffset + ring.stage * kStatisticsStride +
+                              number * 4 * kTileM + 32 * chunk + 8 * (lane % 4));
+    }
+    // At D = 64 one warpgroup after the other does the arithmetic of a step: both at once would take twice as
+    // long for their exponentials, and leave the tensor core without work (docs/hopper.md).  In skipped steps
+    // as well: whoever has the baton owes it to the other.  What is passed last nobody takes.
+    static constexpr bool kAlternate = kStartsWithRows;
+    static constexpr int kBaton = 5;  // and 6: a named barrier a warpgroup; SquareBlocks has 1 to 4
+    MXFA_DEVICE void take_baton() {
+      if constexpr (kAlternate) named_barrier_sync(kBaton + group, 128 * kCompute);
+    }
+    MXFA_DEVICE void pass_baton() {
+      if constexpr (kAlternate) named_barrier_arrive(kBaton + (group ^ 1), 128 * kCompute);
+    }
+    // P^T of scores.
+    MXFA_DEVICE void exponentials(float (&s)[kTileM / 2]) {
+      if constexpr (kStartsWithRows) {
+#pragma unroll
+        for (int i = 0; i < kTileM / 2; ++i) s[i] = ex2_approx_ftz(s[i] * p.scale_log2);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kTileM / 8; ++j) {
+          const F32x2 x = row_numbers(kExponent, j);
+          s[4 * j] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j], p.scale_log2, x.x));
+          s[4 * j + 1] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 1], p.scale_log2, x.y));
+          s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, x.x));
+          s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, x.y));
+        }
+      }
+    }
+    // dS^T of dP^T and P^T.
+    MXFA_DEVICE void multiply_ds(float (&dp)[kTileM / 2], const float (&s)[kTileM / 2]) {
+      if constexpr (kStartsWithRows) {
+#pragma unroll
+        for (int i = 0; i < kTileM / 2; ++i) dp[i] *= s[i];
+      } else {
+#pragma unroll
+        for (int j = 0; j < kTileM / 8; ++j) {
+          const F32x2 delta = row_numbers(kDelta, j);
+          dp[4 * j] = s[4 * j] * (dp[4 * j] - delta.x);
+          dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
+          dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
+          dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
+        }
+      }
+    }
+
     // One query tile, S^T and dP^T in flight, in this order.  Leaves in flight: dV, the late dQ, and dK.
     MXFA_DEVICE void step(float (&s)[kTileM / 2], float (&dp)[kTileM / 2], float (&acc)[kDqColumns / 2],
                           const Visible& seen, int m) {
-      uint32_t statistics =
-          smem + kStatisticsOffset + ring.stage * kStatisticsBytes + 8 * (lane % 4);  // two columns a chunk
       wgmma_wait<1>();
       wgmma_pin(s);
       if (!seen.all(m)) mask(s, seen, m);
-#pragma unroll
-      for (int j = 0; j < kTileM / 8; ++j) {
-        F32x2 lse = ld_shared_v2_f32(statistics + 32 * j);
-        s[4 * j] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j], p.scale_log2, lse.x));
-        s[4 * j + 1] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 1], p.scale_log2, lse.y));
-        s[4 * j + 2] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 2], p.scale_log2, lse.x));
-        s[4 * j + 3] = ex2_approx_ftz(fma_rn_ftz_f32(s[4 * j + 3], p.scale_log2, lse.y));
-      }
+      take_baton();
+      exponentials(s);
       // dP^T has been started, so its dO is here: what counts is the branch, past which ptxas does not move
       // the exponentials; it would move them behind the products they run beside.
       mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
       wgmma_wait<0>();
       wgmma_pin(dp);
-#pragma unroll
-      for (int j = 0; j < kTileM / 8; ++j) {
-        F32x2 delta = ld_shared_v2_f32(statistics + 4 * kTileM + 32 * j);
-        dp[4 * j] = s[4 * j] * (dp[4 * j] - delta.x);
-        dp[4 * j + 1] = s[4 * j + 1] * (dp[4 * j + 1] - delta.y);
-        dp[4 * j + 2] = s[4 * j + 2] * (dp[4 * j + 2] - delta.x);
-        dp[4 * j + 3] = s[4 * j + 3] * (dp[4 * j + 3] - delta.y);
-      }
+      multiply_ds(dp, s);
+      pass_baton();
       uint32_t p_bf16[kTileM / 4], ds_bf16[kTileM / 4];
       if constexpr (kMxfp8) {
         round_mx<kTileM, kSquareDs>(p_bf16, ds_bf16, s, dp, smem + kMaximaOffset + maxima, 4 * group + warp,
@@ -332,6 +284,8 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
       mbarrier_wait(smem + kQFull + 8 * ring.stage, ring.phase);
       mbarrier_wait(smem + kDOutFull + 8 * ring.stage, ring.phase);
       if (lane == 0) mbarrier_arrive(smem + kQEmpty + 8 * ring.stage);
+      take_baton();
+      pass_baton();
       if constexpr (!kWithDq) return;
       acquire_ds();
       const uint32_t zero[kTileM / 4] = {};
@@ -511,6 +465,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
     MXFA_DEVICE void run() {
       late = false;
       late_release = late_unit = late_rows = 0;
+      if (group == 1) pass_baton();  // group 0 begins
       if (kDeterministic && lane == 0) st_shared_b32(turn_slot() + 4, uint32_t(-1));
       for (Tile t = wait_tile(smem, kv); t.keys != 0; t = wait_tile(smem, kv)) {
         begin(t);
@@ -535,6 +490,7 @@ struct AttentionBwdSm90 : AttentionBwdSm90Rows {
     extern __shared__ __align__(1024) uint8_t raw[];
     uint32_t smem = smem_address(raw);
     int warp = warp_id();
+    if constexpr (kStartsWithRows) write_ones(smem);
     if (warp == 0 && elect_one()) {
       // One arrival a warp: each waits for its own quarter of a wgmma, and reads its own registers' share.
       for (int i = 0; i < kKvStages; ++i) {

@@ -25,7 +25,8 @@
 namespace mxfa {
 
 struct AttentionBwdSm90Rows : AttentionBwdSm90Dq {
-  using Rows = BackwardRows<kD, kTileM, kDqFp16, kMxfp8>;
+  using Rows = BackwardRows<kD, kTileM, kDqFp16>;
+  using Statistics = Rows::Statistics;
 
   MXFA_DEVICE static uint32_t own_lane() { return lane_id_anew(); }
   // Of this warp among all of the grid.
@@ -63,17 +64,14 @@ struct AttentionBwdSm90Rows : AttentionBwdSm90Dq {
     const BackwardRowTile* t = taken_tile(p);
     const int left = read(t->left);
     const int64_t first = read(t->head) * p.rows_o + read(t->row);
-    float* statistics = statistics_of(p, t);
+    uint8_t* statistics = Statistics::of_tile(p, read(t->statistics));
 #pragma unroll 1
     for (int row = own_lane(); row < kTileM; row += 32) {
-      const float lse =
-          row < left ? bits_float(ld_global_s32(pointer<const int32_t>(p.lse) + first + row)) : Rows::kDead;
-      st_global_f32(statistics + row, Rows::exponent_of(lse));
-      if (lse == Rows::kDead) st_global_f32(statistics + kTileM + row, 0.0f);
+      const float lse = row < left ? bits_float(ld_global_s32(pointer<const int32_t>(p.lse) + first + row))
+                                   : Statistics::kDead;
+      Statistics::template write_exponent<kMxfp8>(p, statistics, row, lse);
+      if (lse == Statistics::kDead) Statistics::write_delta(statistics, row, 0.0f);
     }
-  }
-  MXFA_DEVICE static float* statistics_of(const AttentionBackwardParams& p, const BackwardRowTile* t) {
-    return pointer<float>(p.statistics) + int64_t(read(t->statistics)) * (2 * kTileM);
   }
   MXFA_DEVICE static void prefetch_rows(const AttentionBackwardParams& p, uint64_t tensor, int64_t stride) {
     constexpr int kLines = ceil_div(2 * kD, 128);
@@ -98,15 +96,15 @@ struct AttentionBwdSm90Rows : AttentionBwdSm90Dq {
     const auto chunk = [] { return own_lane() % Rows::kLanes; };
     uint32_t row = read(t->row);
     const uint32_t end = row + min_of(read(t->left), kTileM), column = 2 * (read(t->head) * kD + 8 * chunk());
-    uint32_t delta = uint32_t(read(t->statistics)) * (2 * kTileM) + kTileM;
+    uint8_t* statistics = Statistics::of_tile(p, read(t->statistics));
     row += lane();
 #pragma unroll 1
-    for (; row - lane() < end; row += Rows::kWarpRows, delta += Rows::kWarpRows) {
+    for (int of_tile = 0; row - lane() < end; row += Rows::kWarpRows, of_tile += Rows::kWarpRows) {
       const bool valid = row < end && 8 * chunk() < kD;
       const U32x4 o = ld_global_nc_v4_if(row_address(p.o, row, p.stride_o) + column, valid);
       const U32x4 d_out = ld_global_nc_v4_if(row_address(p.d_out_rows, row, p.stride_d_out) + column, valid);
       const float sum = Rows::sum_of_lanes(Rows::dot(o, d_out));
-      if (chunk() == 0 && row < end) st_global_f32(pointer<float>(p.statistics) + delta + lane(), sum);
+      if (chunk() == 0 && row < end) Statistics::write_delta(statistics, of_tile + lane(), sum);
     }
   }
 

@@ -43,7 +43,13 @@ struct AttentionBwdSm90Tables {
   static constexpr int kBox = 64 * 128;
   static constexpr int kKvPanel = kCompute * kBox, kQPanel = kTileM * 128;
   static constexpr int kKvBytes = kPanels * kKvPanel, kQBytes = kPanels * kQPanel;
-  static constexpr int kStatisticsBytes = 8 * kTileM;
+  static constexpr int kStatisticsBytes = statistics_bytes(kD, kTileM);
+  // S^T and dP^T start as products of ones and the rows' numbers (attention_bwd_statistics.cuh).  The ones of
+  // either lie behind a stage, whose last rows are read beyond their end: what is found there is finite.
+  static constexpr bool kStartsWithRows = statistics_are_operands(kD);
+  static constexpr int kOnesBytes = kStartsWithRows ? 128 : 0,
+                       kStatisticsStride = kStatisticsBytes + kOnesBytes;
+  static_assert(kQStages == 2, "the ones of each of two products have a stage before them");
   static constexpr int kQBoxes = kTileM % 64 == 0 ? kTileM / 64 : 1;
   static constexpr int kDsBytes = kTileM * 128;  // of one compute warpgroup
   // Each compute warpgroup computes 64 rows x 64 channels of dQ: a panel of channels, at D = 64 half of the
@@ -81,7 +87,8 @@ struct AttentionBwdSm90Tables {
   static constexpr int kDsOffset = kQOffset + kQStages * kQStageBytes;  // [stage][compute warpgroup]
   static constexpr int kStagingOffset = kDsOffset + kDsStages * kCompute * kDsBytes;
   static constexpr int kStatisticsOffset = kStagingOffset + 4 * kCompute * kStagingBytes;
-  static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsBytes, kTileBytes = 48;
+  static constexpr int kOnesOffset = kStatisticsOffset + kStatisticsBytes;
+  static constexpr int kTileOffset = kStatisticsOffset + kQStages * kStatisticsStride, kTileBytes = 48;
   static constexpr int kKFull = kTileOffset + kKvStages * kTileBytes, kVFull = kKFull + 8 * kKvStages;
   static constexpr int kKvEmpty = kVFull + 8 * kKvStages;
   static constexpr int kQFull = kKvEmpty + 8 * kKvStages, kDOutFull = kQFull + 8 * kQStages;
@@ -126,7 +133,7 @@ struct AttentionBwdSm90Tables {
                      {"q, do", kQOffset, kQStageBytes, q, 1024},
                      {"ds", kDsOffset, kCompute * kDsBytes, ds, 1024},
                      {"dq", kStagingOffset, kComputeWarps * kStagingBytes, 1, 16},
-                     {"lse, delta", kStatisticsOffset, kStatisticsBytes, q, 16},
+                     {"lse, delta", kStatisticsOffset, kStatisticsStride, q, 16},
                      {"tile", kTileOffset, kTileBytes, kv, 16},
                      {"barriers", kKFull, kTurnOffset - kKFull, 1, 8}},
             .tmem = {},

@@ -84,6 +84,7 @@ TEST_CASE("sm_90a backward: options without a kernel are refused by name", "[gpu
         options.deterministic = 1;
       },
       {"tile_m=80", "deterministic"});
+  refused_plan([](auto& attention, auto&) { attention.scale = 0x1p-115f; }, {"scale is 2.4", "2^-114"});
   refused_plan([](auto& attention, auto&) { attention.kernel = R"({"dq_tile_n": 64})"; },
                {"kernel.dq_tile_n", "set kernel.method to split"});
   refused_plan([](auto& attention, auto&) { attention.kernel = R"({"method": "both"})"; },

@@ -207,7 +207,7 @@ TEST_CASE("sm_90a backward: with kernel.max_ctas few CTAs walk all tiles, by eit
 TEST_CASE("sm_90a backward: the scale of the softmax", "[gpu][sm_90][bwd]") {
   const OnHopper hopper;
   if (!hopper.ready()) return;
-  for (const double scale : {0.0, 0.01, 1.0}) {
+  for (const double scale : {0.0, 0x1p-114, 0.01, 1.0}) {
     INFO("scale " << scale);
     AttentionProblem problem = problem_of({70, 33}, {70, 140}, 1, 64);
     problem.scale = scale;

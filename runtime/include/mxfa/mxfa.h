@@ -120,7 +120,7 @@ typedef struct mxfa_attention {
   int32_t causal; /* bottom-right aligned: key j visible to query i iff j <= i + (len_k - len_q) */
   int32_t window_left, window_right; /* bottom-right aligned, inclusive, -1 unbounded */
   /* Softmax scale, not negative; NAN: 1/sqrt(head_dim).  0: a uniform average over the visible keys, for
-   * scores that differ by less than 2^100. */
+   * scores that differ by less than 2^100.  The backward takes 0, or 2^-114 and more. */
   float scale;
   int32_t scaling_mode, block, p_scale; /* MXFP8 only */
   const char* kernel;                   /* host, JSON object of kernel configuration overrides, or NULL */
