@@ -511,8 +511,9 @@ void launch_backward(mxfa_plan& plan, const mxfa_attention_backward_args& args, 
   // MXFP8: dQ and dK are 256 times what they should be until they are scaled (attention_bwd_mx.cuh).
   const int exponent = mxfp8 ? 8 : 0, dq_scale_log2 = plan.backward_options.dq_scale_log2;
   const bool dq_fp16 = plan.backward_options.dq_accumulate == MXFA_DQ_FP16;
-  params.scale = std::ldexp(a.scale, -exponent),
+  params.scale = std::ldexp(a.scale, -exponent);
   params.scale_log2 = std::max(scale_log2_of(a.scale), kSmallestScale);
+  params.inverse_scale_log2 = 1 / params.scale_log2;
   params.dq_scale = std::ldexp(1.0f, dq_fp16 ? dq_scale_log2 - exponent : 0);
   params.dq_unscale = std::ldexp(1.0f, dq_fp16 ? exponent - dq_scale_log2 : 0);
   params.window_left = plan.window_left, params.window_right = plan.window_right;

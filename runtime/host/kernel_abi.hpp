@@ -69,7 +69,7 @@ struct AttentionBackwardParams {
   int32_t pairs, row_warps;           // of `progress`
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
-  float scale, scale_log2;
+  float scale, scale_log2, inverse_scale_log2;
   float dq_scale, dq_unscale;
   int32_t window_left, window_right;
   int32_t broadcast_q;

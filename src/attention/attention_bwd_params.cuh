@@ -49,7 +49,8 @@ struct AttentionBackwardParams {
   int32_t pairs, row_warps;           // [batch][heads_kv]; warps of the main kernel that prepare and finish
   int32_t heads_q, heads_kv;
   int32_t stat_tiles, dq_units, dq_replicas;
-  float scale, scale_log2;            // softmax scale (MXFP8: / 256); the same times log2(e) (never / 256)
+  // Softmax scale (MXFP8: / 256); the same times log2(e) (never / 256), and one over that.
+  float scale, scale_log2, inverse_scale_log2;
   float dq_scale, dq_unscale;         // 2^dq_scale_log2 (MXFP8: / 256), its reciprocal; FP32 accumulators: 1
   int32_t window_left, window_right;  // bottom-right aligned, inclusive; -1 unbounded.  causal: right = 0
   int32_t broadcast_q;

@@ -41,7 +41,7 @@ struct RowStatistics {
                                          float lse) {
     const float exponent = (kMxfp8 ? float(kMxExponent) : 0.0f) - lse * kLog2E;
     if constexpr (kOperands) {
-      write_parts<kExponentParts>(part(tile, row, 0), lse == kDead ? kDead : exponent / p.scale_log2);
+      write_parts<kExponentParts>(part(tile, row, 0), lse == kDead ? kDead : exponent * p.inverse_scale_log2);
     } else {
       st_global_f32(reinterpret_cast<float*>(tile) + row, lse == kDead ? kDead : exponent);
     }
