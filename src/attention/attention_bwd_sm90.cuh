@@ -35,7 +35,6 @@
 #include "ptx/barrier.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/descriptor.cuh"
 #include "ptx/elect.cuh"
 #include "ptx/fence.cuh"
 #include "ptx/launch.cuh"

@@ -40,8 +40,8 @@ struct AttentionBwdSm90Products : AttentionBwdSm90Rows {
     MXFA_DEVICE uint32_t queries() const { return smem + kQOffset + ring.stage * kQStageBytes; }
     MXFA_DEVICE uint32_t d_out() const { return smem + kDOutOffset + ring.stage * kQStageBytes; }
 
-    // The first product of S^T or dP^T.  kTied: `d` is read as well, with nothing of it added, so that it
-    // keeps its registers.
+    // The first product of S^T or dP^T: of the rows' numbers, which are MN-major, or of K and Q (V and dO).
+    // kTied: `d` is read as well, with nothing of it added, so that it keeps its registers.
     template <bool kTied>
     MXFA_DEVICE void start_product(float (&d)[kTileM / 2], uint64_t a, uint64_t b) {
       if constexpr (kTied) {

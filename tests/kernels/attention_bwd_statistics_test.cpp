@@ -1,9 +1,9 @@
 // LSE and delta on their way into the backward's main kernel: at head_dim 64 they are operands of products,
 // in which a row's numbers lie beside those of others (src/attention/attention_bwd_statistics.cuh).
+#include <algorithm>
 #include <limits>
 
 #include "kernels/attention_backward_run.hpp"
-#include "kernels/attention_masks.hpp"
 #include "support/catch.hpp"
 
 using namespace mxfa::test;
